@@ -1,0 +1,265 @@
+"""Every bound of the engine, with its reason; and the checks of names, ids, tags, payloads.
+
+A bound that is reached is an error that says which bound it was, so each refusal below names its
+constant. The payload checks work on JSON text before anything parses it: a hostile payload must
+cost no more than its bytes. Nothing here knows types; that is the codec's part.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Final
+
+from perdure.model.root import PerdureError
+
+# Payloads. One megabyte is far above a sane message and far below what hurts a commit or a replay.
+payload_bytes_max = 1024 * 1024
+# Parsers recurse in C: nesting of 2,000 raises RecursionError, so stop long before that.
+payload_depth_max = 64
+# Memory is paid per node, not per byte: 1 MiB of "[[],[]...]" is some hundred times larger parsed.
+payload_nodes_max = 100_000
+# What `ctx.set` publishes is read by outsiders on every look at a run, so it stays small.
+published_bytes_max = 64 * 1024
+# Integers that every store, JSON reader and SQL column carries exactly (64-bit signed).
+int_min = -(2**63)
+int_max = 2**63 - 1
+
+# Names are index keys and parts of paths; 256 bytes fit every index page of every store.
+name_bytes_max = 256
+run_id_bytes_max = 256
+entity_id_bytes_max = 256
+# A caller's idempotency key may be a composed one, hence twice a name.
+key_bytes_max = 512
+# A path is scopes, name and number: deep enough for real nesting, short enough for an index key.
+path_bytes_max = 1024
+# Tags are for finding runs, not for storing data.
+tags_max = 32
+tag_bytes_max = 256
+
+# Listings page by cursor; a page is held in memory on both sides.
+page_rows_max = 1000
+page_rows_default = 100
+# One batch is one commit; beyond this a commit gets slower, not more efficient.
+batch_ops_max = 1000
+# Ops waiting in the coordinator. Over it, submit waits: back-pressure, never loss.
+queue_ops_max = 20_000
+# Runs resumed by one emit in its own commit; the rest follows in chunks from a stored marker.
+fanout_runs_per_commit_max = 1000
+
+# A generation is replayed whole, so its steps bound the time of a replay. Then: `continue_as`.
+steps_per_generation_max = 50_000
+# Signals accepted for a run that does not take them.
+buffered_per_run_max = 10_000
+# `ctx.wait(a | b | ...)` opens one watcher each.
+conditions_per_wait_max = 100
+# Branches alive at once in one run: each holds a coroutine and a cursor.
+branches_max = 10_000
+# Runs a worker drives at once; more wait as `ready`, so a flood of starts does not fill the memory.
+active_runs_default = 2_000
+# Waiting runs kept in memory, about 10 kB each; the rest are rows and come back by replay.
+resident_runs_default = 2_000
+# Threads for plain `def` steps; they mostly wait for the network.
+step_threads_default = 16
+# Retries end. With backoff, ten thousand attempts are years.
+retry_attempts_max = 10_000
+# Ten years: longer waits are mistakes of unit, and deadlines stay far inside 64-bit microseconds.
+duration_us_max = 10 * 366 * 24 * 3600 * 1_000_000
+# "1w2d3h4m5s6ms7us" with long fractions is well under this; longer text is not a duration.
+duration_chars_max = 64
+
+# Stored failures: enough to understand, never a second payload.
+traceback_chars_max = 20_000
+error_message_chars_max = 4_000
+error_type_chars_max = 256
+# Problems told at once about one payload.
+payload_errors_max = 20
+# Custom leaf types; each is looked up by name on decode.
+custom_types_max = 1000
+# Codecs kept by hint. Hints come from code, not from data; this only bounds odd programs.
+codecs_kept_max = 4096
+
+# Parts of a path: `scope/name#2`, and `!` marks the engine's own entries.
+_path_marks = "/#!"
+_plain_name = re.compile(r"[A-Za-z0-9_.:@+-]{1,256}")
+_shown_chars_max = 80
+
+
+# Stands for a value that its refusal should not repeat, such as a whole payload.
+unsaid: Final = object()
+
+
+class BadValue(PerdureError, ValueError):
+    """A name, id, tag, duration or bound that cannot be accepted: what, its value, and why."""
+
+    def __init__(self, what: str, value: object, problem: str) -> None:
+        self.what = what
+        self.value_repr = "" if value is unsaid else shown(value)
+        super().__init__(" ".join(filter(None, (what, self.value_repr, problem))))
+
+
+def shown(value: object) -> str:
+    """The repr of a value, short enough for a message, whatever its repr does."""
+    try:
+        # A str is cut before its repr is taken: the repr of a huge text is huger still.
+        text = repr(value[: _shown_chars_max + 1] if isinstance(value, str) else value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _shown_chars_max else text[: _shown_chars_max - 1] + "…"
+
+
+def check_name(kind: str, value: object) -> str:
+    """A name of a workflow, step, signal, queue...: it forms paths, so `/ # !` are refused."""
+    if type(value) is str and _plain_name.fullmatch(value):
+        return value
+    name = _check_text(f"{kind} name", value, name_bytes_max, "name_bytes_max")
+    for mark in _path_marks:
+        if mark in name:
+            raise BadValue(
+                f"{kind} name",
+                name,
+                f"contains {mark!r}, which separates the parts of a path; use '-' or '.'",
+            )
+    return name
+
+
+def check_run_id(value: object) -> str:
+    if type(value) is str and _plain_name.fullmatch(value):
+        return value
+    return _check_text("run id", value, run_id_bytes_max, "run_id_bytes_max")
+
+
+def check_key(value: object) -> str:
+    """An idempotency key: any readable text."""
+    return _check_text("key", value, key_bytes_max, "key_bytes_max")
+
+
+def check_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    if tags is None:
+        return {}
+    if not isinstance(tags, Mapping):
+        raise BadValue("tags", tags, "are not a mapping; give a dict of str to str")
+    if len(tags) > tags_max:
+        raise BadValue(
+            "tags", sorted(map(str, tags)), f"are {len(tags)}; at most {tags_max} (tags_max)"
+        )
+    return {
+        _check_text("tag name", name, tag_bytes_max, "tag_bytes_max"): _check_text(
+            f"value of tag {shown(name)}", value, tag_bytes_max, "tag_bytes_max"
+        )
+        for name, value in tags.items()
+    }
+
+
+def check_entity(text: object) -> tuple[str, str]:
+    """`type/id`, split at the first slash; the id may hold further slashes."""
+    if not isinstance(text, str) or "/" not in text:
+        raise BadValue("entity", text, "is not of the form 'type/id', such as 'order/42'")
+    entity_type, entity_id = text.split("/", 1)
+    return (
+        check_name("entity type", entity_type),
+        _check_text("entity id", entity_id, entity_id_bytes_max, "entity_id_bytes_max"),
+    )
+
+
+def _check_text(what: str, value: object, bytes_max: int, bound: str) -> str:
+    if not isinstance(value, str):
+        raise BadValue(what, value, f"is a {type(value).__name__}; give a str")
+    if not value:
+        raise BadValue(what, value, "is empty; give at least one character")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise BadValue(
+            what, value, "holds a lone surrogate, which is not text; decode it properly"
+        ) from None
+    if size > bytes_max:
+        raise BadValue(what, value, f"is {size} bytes; at most {bytes_max} ({bound})")
+    if value.strip() != value:
+        raise BadValue(what, value, "begins or ends with white space; strip it")
+    if not (value.isascii() and value.isprintable()):
+        _refuse_control(what, value)
+    # A subclass of str would travel on with its own behaviour.
+    return str.__str__(value)
+
+
+def _refuse_control(what: str, value: str) -> None:
+    for character in value:
+        if unicodedata.category(character) in ("Cc", "Zl", "Zp"):
+            raise BadValue(what, value, f"holds the control character {character!r}; remove it")
+
+
+# A valid text this short cannot nest deeper than half its bytes.
+_bytes_never_deep = 2 * payload_depth_max
+_int_digits_min = 19
+_digit_run = b"0" * _int_digits_min
+_digits_alike = bytes.maketrans(b"123456789", b"000000000")
+_not_bracket = bytes(sorted(set(range(256)) - set(b"[]{}")))
+# Possessive, and content with a missing end quote: one pass over any text, however malformed.
+_json_string = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_empty_container = re.compile(rb"\[\s*+\]|\{\s*+\}")
+_long_int = re.compile(rb"(?<![0-9.eE+-])-?[0-9]{19,}+(?![.eE])")
+
+
+def check_payload(text: bytes) -> None:
+    """Refuse JSON text over the bounds of size, depth, nodes and integer range, before any parsing.
+
+    Small texts, nearly all there are, pay one search; only what could be over a bound is scanned.
+    """
+    size = len(text)
+    if size < _int_digits_min:
+        return
+    if size > payload_bytes_max:
+        raise _over("is", size, "bytes", payload_bytes_max, "payload_bytes_max")
+    bare: bytes | None = None
+    if size > _bytes_never_deep and text.count(b"[") + text.count(b"{") > payload_depth_max:
+        bare = _json_string.sub(b'""', text)
+        _check_nodes(bare)
+        _check_depth(bare)
+    elif size > payload_nodes_max:
+        bare = _json_string.sub(b'""', text)
+        _check_nodes(bare)
+    if text.translate(_digits_alike).find(_digit_run) >= 0:
+        _check_ints(_json_string.sub(b'""', text) if bare is None else bare)
+
+
+def _over(verb: str, count: int, unit: str, bound: int, name: str) -> BadValue:
+    return BadValue(
+        "payload",
+        unsaid,
+        f"{verb} {count} {unit}; at most {bound} ({name}); store a reference instead",
+    )
+
+
+def _check_nodes(bare: bytes) -> None:
+    # Each comma, and each container that is not empty, brings one more value.
+    nodes = 1 + bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+    if nodes > payload_nodes_max:
+        nodes -= len(_empty_container.findall(bare))
+    if nodes > payload_nodes_max:
+        raise _over("has", nodes, "values", payload_nodes_max, "payload_nodes_max")
+
+
+def _check_depth(bare: bytes) -> None:
+    depth = 0
+    for byte in bare.translate(None, _not_bracket):
+        if byte in b"[{":
+            depth += 1
+            if depth > payload_depth_max:
+                raise _over(
+                    "nests", depth, "levels or more", payload_depth_max, "payload_depth_max"
+                )
+        else:
+            depth -= 1
+
+
+def _check_ints(bare: bytes) -> None:
+    for match in _long_int.finditer(bare):
+        digits = match.group()
+        # Over 20 characters it cannot fit; comparing lengths first keeps int() away from huge
+        # texts.
+        if len(digits) > 20 or not int_min <= int(digits) <= int_max:
+            raise BadValue(
+                "payload",
+                unsaid,
+                f"holds the integer {shown(digits.decode())}, beyond 64 bits; send it as a string",
+            )

@@ -1,0 +1,169 @@
+"""The answers of the ops, as frozen values. Expected answers are outcomes, not exceptions.
+
+`Wake` is what a commit changed for others: a hint that may be lost, never the truth itself.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from perdure.model.records import Completion, RunRecord
+from perdure.model.status import Status
+
+RefusalCode = Literal[
+    "conflict",
+    "taken",
+    "not_waiting",
+    "ambiguous",
+    "full",
+    "not_failed",
+    "not_paused",
+    "no_dead_letter",
+    "too_much_published",
+    "unknown_signal",
+]
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    """The run exists: made now, or found under its id or key."""
+
+    run: RunRecord
+    created: bool
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """The run waited for it: the wait has ended with this payload."""
+
+    run_id: str
+    path: str
+    signal_id: str = ""
+
+
+class Buffered(msgspec.Struct, frozen=True, gc=False):
+    """Accepted and kept until the run waits for it. `replaced` names the signal whose slot it took."""
+
+    signal_id: str
+    replaced: str | None = None
+
+
+class Duplicate(msgspec.Struct, frozen=True, gc=False):
+    """The same key was used before: nothing happened now. `of` is the first answer."""
+
+    of: "Delivered | Buffered"
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """The run has ended: nothing was stored."""
+
+    run_id: str
+    status: Status
+
+
+class NotFound(msgspec.Struct, frozen=True, gc=False):
+    """No such run: nothing was stored."""
+
+    run_id: str
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """The op cannot be applied: nothing was stored. `paths` and `detail` say about what."""
+
+    code: RefusalCode
+    detail: str
+    paths: tuple[str, ...] = ()
+
+
+class Advanced(msgspec.Struct, frozen=True, gc=False):
+    """The owner's op is recorded. `completions` are waits and sends that were decided on the spot."""
+
+    revision: int
+    now: int
+    completions: tuple[Completion, ...] = ()
+    parked: bool = False
+    paused: bool = False  # the run is paused now and no longer the owner's
+    pause_requested: bool = False
+    cancel_requested: bool = False
+
+
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """Somebody changed the run since the revision that the owner named: nothing was recorded."""
+
+    revision: int
+    pause_requested: bool = False
+    cancel_requested: bool = False
+
+
+class Fenced(msgspec.Struct, frozen=True, gc=False):
+    """The run is no longer the sender's: nothing was recorded."""
+
+    run_id: str
+    status: Status | None
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """The runs now owned by the claimer, and when the next ready one is due."""
+
+    runs: tuple[RunRecord, ...]
+    next_at: int | None
+
+
+class Fired(msgspec.Struct, frozen=True, gc=False):
+    """How many deadlines were acted on, and when the next one is due."""
+
+    count: int
+    next_at: int | None
+
+
+class Steered(msgspec.Struct, frozen=True, gc=False):
+    """A steering op was taken; `status` is the run's status after it."""
+
+    run_id: str
+    status: Status
+    changed: bool
+
+
+class Counted(msgspec.Struct, frozen=True, gc=False):
+    """How many rows a housekeeping op changed, and whether more are left."""
+
+    count: int
+    more: bool = False
+
+
+class Wake(msgspec.Struct, frozen=True, gc=False):
+    """What a commit means for somebody else.
+
+    news: `completion` is for the owner of the run. control: pause, cancel or loss of ownership.
+    ready: a run can be claimed. ended: a run reached a terminal status. deadline: the next `at`.
+    """
+
+    kind: Literal["news", "control", "ready", "ended", "deadline"]
+    run_id: str = ""
+    owner: str | None = None
+    completion: Completion | None = None
+    revision: int = 0
+    at: int = 0
+    pause: bool = False
+    cancel: bool = False
+    lost: bool = False  # the owner owns it no longer
+    run: RunRecord | None = None  # of an ended run
+
+
+def encode_answer(outcome: "Delivered | Buffered | Duplicate") -> str:
+    """The answer of an accepted send as JSON, for the key it used or the step that sent it."""
+    if isinstance(outcome, Duplicate):
+        return encode_answer(outcome.of)
+    kind = "delivered" if isinstance(outcome, Delivered) else "buffered"
+    return msgspec.json.encode({"outcome": kind, **msgspec.structs.asdict(outcome)}).decode()
+
+
+def decode_answer(text: str) -> "Delivered | Buffered":
+    """The inverse of `encode_answer`."""
+    fields = msgspec.json.decode(text)
+    if fields.pop("outcome") == "delivered":
+        return Delivered(**fields)
+    return Buffered(**fields)
+
+
+SendOutcome = Delivered | Buffered | Duplicate | Finished | NotFound | Refusal
+TurnOutcome = Advanced | Moved | Fenced
+SteerOutcome = Steered | Finished | NotFound | Refusal
