@@ -1,0 +1,66 @@
+"""Stores: one contract, several ways to keep the rows. `open_store` finds the one a URL names."""
+
+from collections.abc import Callable
+from urllib.parse import parse_qsl, urlsplit
+
+from perdure.errors import StoreRefused
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
+from perdure.store.base import Store
+
+_known = "memory://  sqlite:///path  (postgresql:// and redis:// are coming)"
+
+
+def open_store(
+    url: str, *, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool
+) -> Store:
+    """The store that `url` names, not yet opened. Backends are imported only when asked for."""
+    if not isinstance(url, str):
+        raise StoreRefused(f"a store URL is text, not {type(url).__name__}; known: {_known}")
+    make = _makers.get(urlsplit(url).scheme)
+    if make is None:
+        raise StoreRefused(f"no store for {url!r}; known: {_known}")
+    return make(url, namespace, clock, ids, lifecycle)
+
+
+def _memory(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool) -> Store:
+    from perdure.store.memory import MemoryStore
+
+    if url != "memory://":
+        raise StoreRefused(f"{url!r}: a memory store has no path or options; use memory://")
+    return MemoryStore(clock=clock, ids=ids, lifecycle=lifecycle)
+
+
+def _sqlite(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool) -> Store:
+    from perdure.store.sqlite.store import SqliteStore
+
+    if not url.startswith("sqlite:///"):
+        raise StoreRefused(f"{url!r}: write sqlite:///relative.db or sqlite:////absolute/path.db")
+    path, _, query = url.removeprefix("sqlite:///").partition("?")
+    options = dict(parse_qsl(query))
+    synchronous = options.pop("synchronous", "FULL").upper()
+    if options:
+        raise StoreRefused(f"{url!r}: unknown option {', '.join(sorted(options))}")
+    if synchronous not in ("FULL", "NORMAL"):
+        raise StoreRefused(f"{url!r}: synchronous is FULL or NORMAL, not {synchronous}")
+    return SqliteStore(
+        _namespaced(path, namespace),
+        clock=clock,
+        ids=ids,
+        synchronous=synchronous,  # type: ignore[arg-type]
+        lifecycle=lifecycle,
+    )
+
+
+def _namespaced(path: str, namespace: str | None) -> str:
+    """A namespace is a file of its own: shop.db and namespace eu give shop.eu.db."""
+    if namespace is None or not path:
+        return path
+    stem, dot, suffix = path.rpartition(".")
+    return f"{stem}.{namespace}.{suffix}" if dot and "/" not in suffix else f"{path}.{namespace}"
+
+
+_makers: dict[str, Callable[[str, str | None, Clock, Ids, bool], Store]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+}

@@ -1,0 +1,169 @@
+"""The contract of a store: it applies ops, it answers reads, it passes hints. Nothing else writes.
+
+A store is correct alone: check-then-act happens inside it, in one transaction, because other processes write
+too. Each op is atomic; a batch may be, and nothing relies on it. Reads never block writes, see every commit that
+was acknowledged to this process, and page by cursor.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from perdure.model.ops import Op
+from perdure.model.outcomes import Wake
+from perdure.model.records import (
+    DeadLetterRecord,
+    EventRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+
+
+class BatchFailed(Exception):
+    """The batch was not committed: nothing of it happened, and it may be tried again, whole or in parts."""
+
+
+class BatchUnknown(Exception):
+    """The batch may or may not have been committed; `settle` may tell."""
+
+
+class Applied(NamedTuple):
+    """An op's answer, and what it means for others."""
+
+    outcome: Any
+    wakes: tuple[Wake, ...]
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list; everything named must hold. Tags are (name, value), value None for any."""
+
+    workflow: str | None = None
+    statuses: tuple[str, ...] = ()
+    tag: tuple[str, str | None] | None = None
+    entity: tuple[str, str] | None = None
+    parent_run_id: str | None = None
+    created_from: int | None = None
+    created_before: int | None = None
+
+
+class Due(NamedTuple):
+    """When a worker must next look: the earliest deadline, and the earliest ready run (now or later)."""
+
+    deadline_at: int | None
+    ready_at: int | None
+
+
+class Store(ABC):
+    """Persistence for one namespace, as one process sees it."""
+
+    url: str
+    worker_id: str | None = None  # set by the worker of this process before its first op
+    lifecycle: bool = True
+
+    # --- life ---
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect, migrate, check the settings; raises StoreRefused with the reason."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what is under way and let go of everything. Idempotent."""
+
+    # --- writes ---
+
+    @abstractmethod
+    async def apply(self, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
+        """Apply ops in order and commit. Raises BatchFailed or BatchUnknown, nothing else."""
+
+    @abstractmethod
+    async def settle(self, batch_id: str) -> bool:
+        """Whether that batch was committed."""
+
+    # --- reads for the engine ---
+
+    @abstractmethod
+    async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
+        """The runs and the living rows of their present generation, unordered; unknown ids are left out."""
+
+    @abstractmethod
+    async def due(self) -> Due:
+        """When something is next due."""
+
+    @abstractmethod
+    async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        """Those of these runs that have ended."""
+
+    @abstractmethod
+    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
+        """Inspect up to `limit` parked runs with ids greater than `after`.
+
+        Gives those that watch nothing (a healthy store has none) and the last id inspected, "" at the end.
+        """
+
+    @abstractmethod
+    async def has_orphans(self) -> bool:
+        """Whether some running run has no live owner."""
+
+    @abstractmethod
+    async def catalogue(self) -> list[WorkflowRecord]:
+        """Every workflow any app declared."""
+
+    # --- reads for people ---
+
+    @abstractmethod
+    async def run(self, run_id: str) -> RunRecord | None: ...
+
+    @abstractmethod
+    async def history(self, run_id: str) -> list[StepRecord]:
+        """All rows of the run that are kept: by generation, then seq, open ones last."""
+
+    @abstractmethod
+    async def runs(
+        self, where: RunFilter, after: tuple[int, str] | None, limit: int
+    ) -> list[RunRecord]:
+        """Newest first; `after` is (created_at, run_id) of the last one seen."""
+
+    @abstractmethod
+    async def waiting(self, run_id: str) -> list[WatcherRecord]:
+        """What one run waits for, in the order it was opened."""
+
+    @abstractmethod
+    async def find_waiting(
+        self, signal: str, opened_before: int | None, after: tuple[str, str] | None, limit: int
+    ) -> list[WatcherRecord]:
+        """Who waits for a signal, ordered by (run_id, path); `after` is the last one seen."""
+
+    @abstractmethod
+    async def buffered(self, run_id: str) -> list[SignalRecord]:
+        """The signals kept for a run, oldest first."""
+
+    @abstractmethod
+    async def signal(self, signal_id: str) -> SignalRecord | DeadLetterRecord | EventRecord | None:
+        """Where a signal is now: in the buffer, a dead letter, or decided by the fact on the ledger."""
+
+    @abstractmethod
+    async def dead_letters(
+        self, run_id: str | None, after: str, limit: int
+    ) -> list[DeadLetterRecord]:
+        """By id, greater than `after`."""
+
+    @abstractmethod
+    async def events(
+        self,
+        after: int,
+        limit: int,
+        *,
+        type: str | None = None,
+        entity: tuple[str, str] | None = None,
+    ) -> list[EventRecord]:
+        """Facts with a position greater than `after`, in order."""
+
+    @abstractmethod
+    async def counts(self) -> dict[str, int]:
+        """How many rows of each kind: runs by status, and every table, for health and tests."""

@@ -1,0 +1,47 @@
+"""What each op does, once: the decisions that the memory and the SQLite store share.
+
+A handler takes a `Tables` and an op, decides, writes rows and answers. It validates before its first write,
+so an op that cannot apply changes nothing and never spoils its batch. It reads no clock, makes no I/O of its
+own and calls no user code. Postgres and Redis say the same in their own languages; the conformance suite
+holds all four to it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.model import ops
+from perdure.store.handlers import keeping, owning, sending, steering, timing, turning
+from perdure.store.tables import Tables
+
+# In the order of model/ops.py.
+HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
+    ops.StartRun: owning.start_run,
+    ops.SignalWithStart: owning.signal_with_start,
+    ops.ClaimRuns: owning.claim_runs,
+    ops.Beat: owning.beat,
+    ops.Recover: owning.recover,
+    ops.Release: owning.release,
+    ops.RecordStep: turning.record_step,
+    ops.Suspend: turning.suspend,
+    ops.RecordSend: turning.record_send,
+    ops.RecordCancel: turning.record_cancel,
+    ops.RejectSignal: turning.reject_signal,
+    ops.Finish: turning.finish,
+    ops.ContinueAs: turning.continue_as,
+    ops.Park: turning.park,
+    ops.FireTimers: timing.fire_timers,
+    ops.Cancel: steering.cancel,
+    ops.Terminate: steering.terminate,
+    ops.Pause: steering.pause,
+    ops.Resume: steering.resume,
+    ops.Retry: steering.retry,
+    ops.SendSignal: sending.send_signal,
+    ops.ResendDeadLetter: sending.resend_dead_letter,
+    ops.Declare: keeping.declare,
+    ops.Prune: keeping.prune,
+}
+
+
+def apply_op(tables: Tables, op: ops.Op[Any]) -> Any:
+    """Apply one op to the tables and give its answer."""
+    return HANDLERS[type(op)](tables, op)

@@ -1,0 +1,106 @@
+"""Facts for the ledger, and the moves of a run that every handler shares.
+
+A fact is written in the commit of the change it tells of. Life-cycle facts can be turned off for a namespace;
+facts about a signal that did not reach its run (replaced, expired, discarded, rejected) never.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.model.outcomes import Wake
+from perdure.model.records import Completion, DeadLetterRecord, RunRecord, SignalRecord
+from perdure.model.status import PARKED, check_move
+from perdure.store.tables import Tables
+
+_encode = msgspec.json.encode
+
+ALWAYS = frozenset({"signal.replaced", "signal.expired", "signal.discarded", "signal.rejected"})
+
+
+def tell(
+    tables: Tables, run: RunRecord, type: str, facts: dict[str, Any], event_id: str | None = None
+) -> None:
+    """Append a fact about a run: to its entity's timeline if it has one, else to its own."""
+    if not tables.lifecycle and type not in ALWAYS:
+        return
+    entity_type, entity_id = ("run", run.run_id)
+    if run.entity_type is not None and run.entity_id is not None:
+        entity_type, entity_id = run.entity_type, run.entity_id
+    tables.append_event(
+        type,
+        _encode({"run_id": run.run_id, "workflow": run.workflow, **facts}).decode(),
+        event_id=event_id,
+        entity_type=entity_type,
+        entity_id=entity_id,
+        root_id=run.root_id,
+        depth=run.depth,
+    )
+
+
+def move(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
+    """Write a changed run, holding it to the table of legal moves."""
+    changed = replace(run, **changes)
+    if changed.status != run.status:
+        check_move(run.run_id, run.status, changed.status)
+    tables.put_run(changed)
+    return changed
+
+
+def make_ready(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
+    """Hand a run to whichever worker claims it next."""
+    run = move(tables, run, status="ready", ready_at=tables.now, owner=None, fence=0, **changes)
+    tables.wakes.append(Wake("ready", run.run_id))
+    return run
+
+
+def awaken(tables: Tables, run: RunRecord, completion: Completion | None) -> RunRecord:
+    """Something was decided for a run by somebody else: it must move on.
+
+    Its owner in this very process simply goes on (`news`), with no claim. A parked run of anybody else is
+    made ready. A running one learns it by the revision that its next op names, or sooner by the hint.
+    """
+    revision = run.revision + 1
+    here = run.owner is not None and run.owner == tables.worker_id
+    if run.status in PARKED and not here:
+        if run.owner is not None:
+            tables.wakes.append(
+                Wake("control", run.run_id, run.owner, revision=revision, lost=True)
+            )
+        return make_ready(tables, run, revision=revision)
+    if run.status in PARKED:
+        run = move(tables, run, status="running", revision=revision)
+    else:
+        run = move(tables, run, revision=revision)
+    if run.owner is not None:
+        tables.wakes.append(
+            Wake(
+                "control" if completion is None else "news",
+                run.run_id,
+                run.owner,
+                completion,
+                revision,
+                pause=run.pause_requested,
+                cancel=run.cancel_requested,
+            )
+        )
+    return run
+
+
+def bury(tables: Tables, run: RunRecord, signal: SignalRecord, reason: str) -> None:
+    """Keep a signal that nobody can take any more as a dead letter."""
+    tables.add_dead_letter(
+        DeadLetterRecord(
+            dead_letter_id=signal.signal_id,
+            run_id=run.run_id,
+            name=signal.name,
+            path=signal.path,
+            payload=signal.payload,
+            policy=signal.policy,
+            on_end=signal.on_end,
+            reason=reason,
+            received_at=signal.received_at,
+            dead_at=tables.now,
+        )
+    )

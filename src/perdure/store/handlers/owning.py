@@ -1,0 +1,162 @@
+"""Starting runs, and who owns them: claim, life signs, recovery, release."""
+
+import hashlib
+
+from perdure.model import ops
+from perdure.model.outcomes import (
+    Advanced,
+    Claimed,
+    Counted,
+    Fenced,
+    Moved,
+    Refusal,
+    SendOutcome,
+    Started,
+    TurnOutcome,
+    Wake,
+)
+from perdure.model.records import KeyRecord, RunRecord, WorkerRecord
+from perdure.model.status import PARKED
+from perdure.store.handlers.facts import make_ready, move, tell
+from perdure.store.handlers.sending import send_signal
+from perdure.store.tables import Tables
+
+
+def digest(*parts: str | None) -> str:
+    """A short fingerprint of what a key was used for; equal asks have equal ones."""
+    return hashlib.blake2b(
+        "\0".join(part or "" for part in parts).encode(), digest_size=16
+    ).hexdigest()
+
+
+def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
+    found = _found_by_key(tables, op) or _found_by_id(tables, op)
+    if found is not None:
+        return found
+    run = _new_run(tables, op)
+    tables.put_run(run)
+    if op.key is not None:
+        tables.add_key(
+            KeyRecord(
+                scope=f"start/{op.workflow}",
+                key=op.key,
+                digest=digest(op.input),
+                answer=op.run_id,
+                run_id=op.run_id,
+                created_at=tables.now,
+            )
+        )
+    tell(tables, run, "workflow.run_started", {"version": run.version})
+    if run.status == "ready":
+        tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0))
+    return Started(run, True)
+
+
+def _found_by_key(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
+    used = None if op.key is None else tables.key(f"start/{op.workflow}", op.key)
+    if used is None:
+        return None
+    run = tables.run(used.answer)
+    if run is None or used.digest != digest(op.input):
+        return Refusal(
+            "conflict", f"key {op.key!r} was used to start {op.workflow!r} with another input"
+        )
+    return Started(run, False)
+
+
+def _found_by_id(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
+    run = tables.run(op.run_id)
+    if run is None:
+        return None
+    if run.workflow != op.workflow:
+        return Refusal("conflict", f"run {op.run_id!r} exists and is of workflow {run.workflow!r}")
+    # A later generation has another input; the id still names the same run.
+    if run.generation == 0 and run.input != op.input:
+        return Refusal("conflict", f"run {op.run_id!r} exists with another input")
+    return Started(run, False)
+
+
+def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
+    start_at = op.start_at if op.delay_us is None else tables.now + op.delay_us
+    later = start_at is not None and start_at > tables.now
+    owned = op.owner is not None and not later
+    parent = tables.run(op.parent_run_id) if op.parent_run_id is not None else None
+    return RunRecord(
+        run_id=op.run_id,
+        workflow=op.workflow,
+        version=op.version,
+        status="running" if owned else "ready",
+        input=op.input,
+        created_at=tables.now,
+        owner=op.owner if owned else None,
+        fence=op.fence if owned else 0,
+        ready_at=None if owned else (start_at if later else tables.now),
+        parent_run_id=op.parent_run_id,
+        parent_path=op.parent_path,
+        tags=op.tags,
+        entity_type=op.entity_type,
+        entity_id=op.entity_id,
+        key=op.key,
+        root_id=parent.root_id if parent is not None else None,
+        depth=parent.depth + 1 if parent is not None else 0,
+    )
+
+
+def signal_with_start(
+    tables: Tables, op: ops.SignalWithStart
+) -> tuple[Started, SendOutcome] | Refusal:
+    started = start_run(tables, op.start)
+    if isinstance(started, Refusal):
+        return started
+    sent = send_signal(tables, op.signal, run_id=started.run.run_id)
+    return started, sent
+
+
+def claim_runs(tables: Tables, op: ops.ClaimRuns) -> Claimed:
+    claimed = tuple(
+        move(tables, run, status="running", owner=op.worker_id, fence=op.fence, ready_at=None)
+        for run in tables.ready_runs(op.workflows, op.limit)
+    )
+    return Claimed(claimed, tables.next_ready_at())
+
+
+def beat(tables: Tables, op: ops.Beat) -> Counted:
+    if op.stopping:
+        tables.delete_worker(op.worker_id)
+        return Counted(1)
+    lease_until = tables.now + op.lease_us
+    tables.put_worker(
+        WorkerRecord(worker_id=op.worker_id, started_at=tables.now, lease_until=lease_until)
+    )
+    return Counted(1)
+
+
+def recover(tables: Tables, op: ops.Recover) -> Counted:
+    """Conditional and idempotent: on a healthy store it finds nothing and writes nothing."""
+    orphans = tables.orphans(op.limit)
+    for run in orphans:
+        make_ready(tables, run, revision=run.revision + 1)
+    healed = [run_id for run_id in op.suspects if _heal(tables, run_id)]
+    return Counted(len(orphans) + len(healed), more=len(orphans) == op.limit)
+
+
+def _heal(tables: Tables, run_id: str) -> bool:
+    """A parked run that watches nothing can never be woken: a delivery was cut in half. Let it replay."""
+    run = tables.run(run_id)
+    if run is None or run.status not in PARKED or tables.watchers(run_id):
+        return False
+    make_ready(tables, run, revision=run.revision + 1)
+    return True
+
+
+def release(tables: Tables, op: ops.Release) -> TurnOutcome:
+    run = tables.run(op.run_id)
+    if run is None or run.fence != op.fence:
+        return Fenced(op.run_id, None if run is None else run.status)
+    if run.revision != op.revision:
+        return Moved(run.revision, run.pause_requested, run.cancel_requested)
+    if run.status == "running":
+        make_ready(tables, run)
+    else:
+        move(tables, run, owner=None, fence=0)
+    return Advanced(run.revision, tables.now)

@@ -1,0 +1,232 @@
+"""Signals: deliver to the wait that is open, else buffer by policy.
+
+Checked in this order: the key, that the run exists, that it lives, then policy and addressing. A signal to a
+run that waits ends the wait in the same commit and leaves no buffer row.
+"""
+
+import functools
+
+import msgspec
+
+from perdure.model import limits, ops
+from perdure.model.outcomes import (
+    Buffered,
+    Delivered,
+    Duplicate,
+    Finished,
+    NotFound,
+    Refusal,
+    SendOutcome,
+    Wake,
+    decode_answer,
+    encode_answer,
+)
+from perdure.model.records import KeyRecord, RunRecord, SignalEntry, SignalRecord, WatcherRecord
+from perdure.model.status import TERMINAL
+from perdure.store.handlers import waiting
+from perdure.store.handlers.facts import tell
+from perdure.store.tables import Tables
+
+
+def send_signal(tables: Tables, op: ops.SendSignal, *, run_id: str | None = None) -> SendOutcome:
+    """Apply a send. `run_id` overrides the op's, for a start that found its run under a key."""
+    run_id = op.run_id if run_id is None else run_id
+    if op.key is not None:
+        used = tables.key(_key_scope(run_id, op.name), op.key)
+        if used is not None:
+            return _used_before(used, op)
+    run = tables.run(run_id)
+    if run is None:
+        return NotFound(run_id)
+    if run.status in TERMINAL:
+        return Finished(run_id, run.status)
+    declared = _declared(tables, run, op)
+    if isinstance(declared, Refusal):
+        return declared
+    outcome = _deliver_or_buffer(tables, run, op, declared)
+    if op.key is not None and isinstance(outcome, Delivered | Buffered):
+        tables.add_key(_key_record(tables, run, op, outcome))
+    return outcome
+
+
+def _key_scope(run_id: str, name: str) -> str:
+    return f"signal/{run_id}/{name}"
+
+
+def _used_before(used: KeyRecord, op: ops.SendSignal) -> SendOutcome:
+    # The payload is kept whole as the digest: it is compared byte for byte and costs no hashing.
+    if used.digest != op.payload:
+        return Refusal("conflict", f"key {op.key!r} was used for {op.name!r} with another payload")
+    return Duplicate(decode_answer(used.answer))
+
+
+def _key_record(
+    tables: Tables, run: RunRecord, op: ops.SendSignal, outcome: Delivered | Buffered
+) -> KeyRecord:
+    return KeyRecord(
+        scope=_key_scope(run.run_id, op.name),
+        key=op.key or "",
+        digest=op.payload,
+        answer=encode_answer(outcome),
+        run_id=run.run_id,
+        created_at=tables.now,
+    )
+
+
+def _declared(tables: Tables, run: RunRecord, op: ops.SendSignal) -> SignalEntry | Refusal:
+    """Policy, ttl and on_end as the workflow declares them; the sender's own only where it says nothing."""
+    workflow = tables.workflow(run.workflow, run.version)
+    entries = {} if workflow is None else signal_entries(workflow.signals)
+    entry = entries.get(op.name)
+    if entry is None:
+        if workflow is not None and workflow.strict_signals:
+            return Refusal("unknown_signal", op.name, tuple(sorted(entries)))
+        return SignalEntry(None, op.policy or "latest", op.ttl_us, op.on_end)
+    if op.policy is not None and op.policy != entry.buffer:
+        return Refusal(
+            "conflict",
+            f"signal {op.name!r} is buffered as {entry.buffer!r} by workflow {run.workflow!r}, not {op.policy!r}",
+        )
+    return entry
+
+
+@functools.lru_cache(maxsize=1024)
+def signal_entries(text: str) -> dict[str, SignalEntry]:
+    """The signals of a catalogue line, parsed once for each text."""
+    return msgspec.json.decode(text, type=dict[str, SignalEntry])
+
+
+def _deliver_or_buffer(
+    tables: Tables, run: RunRecord, op: ops.SendSignal, declared: SignalEntry
+) -> SendOutcome:
+    open_waits = _open_waits(tables, run, op)
+    if len(open_waits) > 1:
+        paths = tuple(sorted(watcher.path for watcher in open_waits))
+        return Refusal("ambiguous", f"{op.name!r} is awaited at {len(paths)} places", paths)
+    if declared.buffer == "first" and tables.key("claim", _claim(run, op)) is not None:
+        return Refusal("taken", f"{op.name!r} was already answered")
+    if not open_waits and not op.buffer:
+        return Refusal("not_waiting", f"run {run.run_id!r} does not wait for {op.name!r} now")
+    outcome: Delivered | Buffered | Refusal
+    if open_waits:
+        outcome = _deliver(tables, run, op, open_waits[0])
+    else:
+        outcome = _buffer(tables, run, op, declared)
+    if declared.buffer == "first" and not isinstance(outcome, Refusal):
+        tables.add_key(
+            KeyRecord(
+                scope="claim",
+                key=_claim(run, op),
+                digest="",
+                answer=op.signal_id,
+                run_id=run.run_id,
+                created_at=tables.now,
+            )
+        )
+    return outcome
+
+
+def _open_waits(tables: Tables, run: RunRecord, op: ops.SendSignal) -> list[WatcherRecord]:
+    """One watcher for each path that this signal could end now; a wait past its deadline is not one."""
+    by_path = {
+        watcher.path: watcher
+        for watcher in tables.watchers(run.run_id)
+        if watcher.kind == "signal"
+        and watcher.target == op.name
+        and (op.path is None or op.path == watcher.path)
+        and (watcher.deadline_at is None or tables.now <= watcher.deadline_at)
+    }
+    return list(by_path.values())
+
+
+def _claim(run: RunRecord, op: ops.SendSignal) -> str:
+    """One claim per run, generation and name, or path if addressed."""
+    return f"{run.run_id}/{run.generation}/{op.name}/{op.path or ''}"
+
+
+def _deliver(
+    tables: Tables, run: RunRecord, op: ops.SendSignal, watcher: WatcherRecord
+) -> Delivered:
+    waiting.resolve(tables, run, watcher.path, winner=watcher.ix, value=op.payload)
+    told = {"signal_id": op.signal_id, "name": op.name, "path": watcher.path}
+    waiting.tell_delivered(tables, run, told, op.payload)
+    return Delivered(run.run_id, watcher.path, op.signal_id)
+
+
+def _buffer(
+    tables: Tables, run: RunRecord, op: ops.SendSignal, declared: SignalEntry
+) -> Buffered | Refusal:
+    buffered = tables.signals(run.run_id)
+    replaced = None
+    same_slot = [
+        one
+        for one in buffered
+        if declared.buffer == "latest" and one.name == op.name and one.path == op.path
+    ]
+    if not same_slot and len(buffered) >= limits.buffered_per_run_max:
+        return Refusal(
+            "full", f"{len(buffered)} signals are buffered for run {run.run_id!r} already"
+        )
+    for old in same_slot:
+        replaced = old.signal_id
+        tables.delete_signal(old)
+        tell(
+            tables,
+            run,
+            "signal.replaced",
+            {"signal_id": old.signal_id, "name": op.name, "by": op.signal_id},
+            event_id=old.signal_id,
+        )
+    tables.add_signal(
+        SignalRecord(
+            signal_id=op.signal_id,
+            position=tables.next_seq(),
+            run_id=run.run_id,
+            name=op.name,
+            path=op.path,
+            payload=op.payload,
+            policy=declared.buffer,
+            on_end=declared.on_end,
+            received_at=tables.now,
+            expires_at=None if declared.ttl_us is None else tables.now + declared.ttl_us,
+        )
+    )
+    if declared.ttl_us is not None:
+        tables.wakes.append(Wake("deadline", at=tables.now + declared.ttl_us))
+    return Buffered(op.signal_id, replaced)
+
+
+def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome:
+    letter = tables.dead_letter(op.dead_letter_id)
+    if letter is None:
+        return Refusal("no_dead_letter", f"no dead letter {op.dead_letter_id!r}")
+    send = ops.SendSignal(
+        signal_id=op.signal_id,
+        run_id=op.run_id or letter.run_id,
+        name=letter.name,
+        payload=letter.payload,
+        on_end=letter.on_end,
+        path=None if op.run_id else letter.path,
+    )
+    outcome = send_signal(tables, send)
+    if isinstance(outcome, Delivered | Buffered):
+        tables.delete_dead_letter(op.dead_letter_id)
+    return outcome
+
+
+def put_back(tables: Tables, run: RunRecord) -> None:
+    """A retried run gets its dead letters back into its buffer."""
+    for letter in tables.dead_letters(run.run_id):
+        tables.delete_dead_letter(letter.dead_letter_id)
+        signal = SignalRecord(
+            signal_id=letter.dead_letter_id,
+            position=tables.next_seq(),
+            run_id=run.run_id,
+            name=letter.name,
+            path=letter.path,
+            payload=letter.payload,
+            policy=letter.policy,
+            on_end=letter.on_end,
+            received_at=letter.received_at,
+        )
+        tables.add_signal(signal)

@@ -1,0 +1,148 @@
+"""Steering by operators: cancel, terminate, pause, resume, retry. Each is idempotent."""
+
+import msgspec
+
+from perdure.model import ops
+from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOutcome, Wake
+from perdure.model.records import RETRY_PATH, ErrorRecord, RunRecord, StepRecord
+from perdure.model.status import TERMINAL
+from perdure.store.handlers.facts import awaken, make_ready, move, tell
+from perdure.store.handlers.sending import put_back
+from perdure.store.handlers.turning import end_run
+from perdure.store.tables import Tables
+
+
+def _living(tables: Tables, run_id: str) -> RunRecord | NotFound | Finished:
+    run = tables.run(run_id)
+    if run is None:
+        return NotFound(run_id)
+    if run.status in TERMINAL:
+        return Finished(run_id, run.status)
+    return run
+
+
+def cancel(tables: Tables, op: ops.Cancel) -> SteerOutcome:
+    run = _living(tables, op.run_id)
+    if not isinstance(run, RunRecord):
+        return run
+    if run.cancel_requested:
+        return Steered(run.run_id, run.status, False)
+    asked = {"cancel_requested": True, "reason": op.reason, "pause_requested": False}
+    if run.status in ("ready", "paused"):
+        # Also before its time, if it was to start later: its code runs up to the first wait, and is told.
+        run = make_ready(tables, run, revision=run.revision + 1, **asked)
+    else:
+        run = awaken(tables, move(tables, run, **asked), None)
+    for child_id in tables.children(run.run_id):
+        cancel(
+            tables, ops.Cancel(run_id=child_id, reason=f"its parent {run.run_id!r} was cancelled")
+        )
+    return Steered(run.run_id, run.status, True)
+
+
+def terminate(tables: Tables, op: ops.Terminate) -> SteerOutcome:
+    run = _living(tables, op.run_id)
+    if not isinstance(run, RunRecord):
+        return run
+    end_run(tables, run, "terminated", reason=op.reason)
+    for child_id in tables.children(run.run_id):
+        reason = f"its parent {run.run_id!r} was terminated"
+        terminate(tables, ops.Terminate(run_id=child_id, reason=reason))
+    return Steered(run.run_id, "terminated", True)
+
+
+def pause(tables: Tables, op: ops.Pause) -> SteerOutcome:
+    run = _living(tables, op.run_id)
+    if not isinstance(run, RunRecord):
+        return run
+    if run.status == "paused" or run.pause_requested:
+        return Steered(run.run_id, run.status, False)
+    if run.status == "running":
+        changed = move(tables, run, pause_requested=True, reason=op.reason)
+        return Steered(run.run_id, awaken(tables, changed, None).status, True)
+    tables.delete_watchers(run.run_id)
+    revision = run.revision + 1
+    if run.owner is not None:
+        tables.wakes.append(Wake("control", run.run_id, run.owner, revision=revision, lost=True))
+    move(
+        tables,
+        run,
+        status="paused",
+        reason=op.reason,
+        revision=revision,
+        ready_at=None,
+        owner=None,
+        fence=0,
+    )
+    return Steered(run.run_id, "paused", True)
+
+
+def resume(tables: Tables, op: ops.Resume) -> SteerOutcome:
+    """A resumed run replays and opens its wait again, with the deadline it had: one road for all waits."""
+    run = _living(tables, op.run_id)
+    if not isinstance(run, RunRecord):
+        return run
+    if run.pause_requested:
+        changed = move(tables, run, pause_requested=False, reason=None)
+        return Steered(run.run_id, awaken(tables, changed, None).status, True)
+    if run.status != "paused":
+        return Refusal("not_paused", f"run {run.run_id!r} is {run.status}, not paused")
+    make_ready(tables, run, revision=run.revision + 1, reason=None)
+    return Steered(run.run_id, "ready", True)
+
+
+def retry(tables: Tables, op: ops.Retry) -> SteerOutcome:
+    run = tables.run(op.run_id)
+    if run is None:
+        return NotFound(op.run_id)
+    if run.status != "failed":
+        return Refusal(
+            "not_failed", f"run {run.run_id!r} is {run.status}; only a failed run is retried"
+        )
+    _supersede_failure(tables, run)
+    tell(tables, run, "workflow.run_retried", {})
+    run = make_ready(
+        tables, run, revision=run.revision + 1, error=None, finished_at=None, reason=None
+    )
+    put_back(tables, run)
+    return Steered(run.run_id, "ready", True)
+
+
+def _supersede_failure(tables: Tables, run: RunRecord) -> None:
+    """Set aside the failed step and what its branch, or a branch around it, recorded after it.
+
+    What sibling branches recorded stays and is used if the code asks for it; the retry mark says from where
+    on the old order of events no longer binds.
+    """
+    steps = tables.steps(run.run_id, run.generation)
+    error = msgspec.json.decode(run.error or "", type=ErrorRecord)
+    living = [one for one in steps if one.state != "superseded"]
+    failed = next((one for one in living if one.path == error.path and one.state == "failed"), None)
+    since = failed.seq if failed is not None else max((one.seq for one in living), default=0)
+    if failed is not None:
+        branch = branch_of(failed.path)
+        for step in living:
+            after = step.seq == 0 or step.seq >= since
+            if after and step.kind != "retry" and branch.startswith(branch_of(step.path)):
+                tables.supersede_step(step)
+    marks = sum(one.kind == "retry" for one in steps)
+    tables.add_step(
+        StepRecord(
+            run_id=run.run_id,
+            generation=run.generation,
+            path=f"{RETRY_PATH}#{marks + 1}",
+            kind="retry",
+            name="",
+            state="done",
+            seq=tables.next_seq(),
+            value=msgspec.json.encode(since).decode(),
+            started_at=tables.now,
+            recorded_at=tables.now,
+        )
+    )
+
+
+def branch_of(path: str) -> str:
+    """The branch that a path belongs to: everything up to its last `[n]/`; "" is the workflow itself."""
+    head, bracket, _ = path.rpartition("]/")
+    return head + bracket

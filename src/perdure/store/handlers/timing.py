@@ -1,0 +1,48 @@
+"""Deadlines: found by an index, never by a scan; acting on one twice is a no-op.
+
+A deadline decides nothing that was decided before it: the watcher is gone then, and there is nothing to find.
+"""
+
+from perdure.model import ops
+from perdure.model.outcomes import Fired
+from perdure.model.records import Completion, RunRecord, WatcherRecord
+from perdure.store.handlers import waiting
+from perdure.store.handlers.facts import awaken, tell
+from perdure.store.tables import Tables
+
+
+def fire_timers(tables: Tables, op: ops.FireTimers) -> Fired:
+    due = tables.due_watchers(op.limit)
+    # A wait with several conditions has several watchers and one deadline: act on it once.
+    first_of = {(one.run_id, one.path): one for one in reversed(due)}
+    for watcher in first_of.values():
+        run = tables.run(watcher.run_id)
+        if run is not None:
+            _fire(tables, run, watcher)
+    expired = tables.expired_signals(op.limit)
+    for signal in expired:
+        tables.delete_signal(signal)
+        run = tables.run(signal.run_id)
+        if run is not None:
+            waiting.expire(tables, run, signal)
+    return Fired(len(first_of) + len(expired), tables.next_deadline())
+
+
+def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
+    if watcher.kind == "retry":
+        tables.delete_watchers(run.run_id, watcher.path)
+        awaken(tables, run, _retry_due(watcher))
+        return
+    names = [
+        one.target
+        for one in tables.watchers(run.run_id)
+        if one.path == watcher.path and one.kind == "signal"
+    ]
+    waiting.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null")
+    for name in names:
+        tell(tables, run, "signal.timeout", {"name": name, "path": watcher.path})
+
+
+def _retry_due(watcher: WatcherRecord) -> Completion:
+    due_at = watcher.deadline_at or 0
+    return Completion(watcher.path, "step", "retrying", 0, None, None, None, due_at)

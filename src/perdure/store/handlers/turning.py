@@ -1,0 +1,372 @@
+"""The turns of a run, recorded by its owner.
+
+Each op names the fence of the claim: a stale owner is refused. Those that would park, end or renew the run also
+name the revision that the owner saw, and get `Moved` instead when somebody changed the run meanwhile.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.model import limits, ops
+from perdure.model.outcomes import (
+    Advanced,
+    Buffered,
+    Delivered,
+    Duplicate,
+    Fenced,
+    Finished,
+    Moved,
+    NotFound,
+    Refusal,
+    Started,
+    TurnOutcome,
+    Wake,
+    encode_answer,
+)
+from perdure.model.records import (
+    CANCEL_PATH,
+    Completion,
+    ErrorRecord,
+    RunRecord,
+    StepRecord,
+    WatcherRecord,
+)
+from perdure.model.status import TERMINAL
+from perdure.store.handlers import waiting
+from perdure.store.handlers.facts import bury, move, tell
+from perdure.store.handlers.owning import start_run
+from perdure.store.handlers.sending import send_signal
+from perdure.store.tables import Tables
+
+_encode = msgspec.json.encode
+
+
+def _owned(tables: Tables, op: ops.TurnOp) -> RunRecord | Fenced:
+    run = tables.run(op.run_id)
+    if run is None or run.fence != op.fence or run.status in TERMINAL:
+        return Fenced(op.run_id, None if run is None else run.status)
+    return run
+
+
+def _settled(tables: Tables, op: ops.TurnOp) -> RunRecord | Fenced | Moved:
+    """The run, if it is still the sender's and nobody changed it unseen."""
+    run = _owned(tables, op)
+    if isinstance(run, RunRecord) and run.revision != op.revision:
+        return Moved(run.revision, run.pause_requested, run.cancel_requested)
+    return run
+
+
+def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> None:
+    """Write what the turn produced: results in the order the owner saw them, and abandoned waits."""
+    for done in op.steps:
+        retrying = done.state == "retrying"
+        step = StepRecord(
+            run_id=run.run_id,
+            generation=run.generation,
+            path=done.path,
+            kind="step",
+            name=done.name,
+            state=done.state,
+            seq=0 if retrying else tables.next_seq(),
+            value=done.value,
+            error=done.error,
+            attempt=done.attempt,
+            started_at=done.started_at,
+            recorded_at=done.recorded_at,
+            retry_at=tables.now + done.delay_us if retrying else None,
+        )
+        if done.attempt == 1:
+            tables.add_step(step)
+        else:
+            tables.put_step(step)
+        if retrying:
+            _watch_retry(tables, run, step)
+    for path in op.closed:
+        waiting.close(tables, run, path)
+
+
+def _watch_retry(tables: Tables, run: RunRecord, step: StepRecord) -> None:
+    tables.add_watcher(
+        WatcherRecord(
+            run_id=run.run_id,
+            path=step.path,
+            ix=0,
+            generation=run.generation,
+            kind="retry",
+            target="",
+            opened_at=tables.now,
+            deadline_at=step.retry_at,
+            deadline_ix=0,
+        )
+    )
+    tables.wakes.append(Wake("deadline", at=step.retry_at or 0))
+
+
+def _advanced(tables: Tables, run: RunRecord, completions: tuple[Completion, ...] = ()) -> Advanced:
+    return Advanced(
+        run.revision,
+        tables.now,
+        completions,
+        pause_requested=run.pause_requested,
+        cancel_requested=run.cancel_requested,
+    )
+
+
+def record_step(tables: Tables, op: ops.RecordStep) -> TurnOutcome:
+    run = _owned(tables, op)
+    if isinstance(run, Fenced):
+        return run
+    _record(tables, run, op)
+    return _advanced(tables, run)
+
+
+def suspend(tables: Tables, op: ops.Suspend) -> TurnOutcome:
+    run = _settled(tables, op)
+    if not isinstance(run, RunRecord):
+        return run
+    _record(tables, run, op)
+    opened = [waiting.open_wait(tables, run, wait) for wait in op.waits]
+    decided = tuple(one for one in opened if one is not None)
+    if decided or not op.park:
+        _tell_deadline(tables, run)
+        return _advanced(tables, run, decided)
+    if run.pause_requested:
+        return _pause_now(tables, run)
+    return _park_run(tables, run, op.release)
+
+
+def _park_run(tables: Tables, run: RunRecord, release: bool) -> Advanced:
+    watchers = tables.watchers(run.run_id)
+    only_time = all(one.kind in ("timer", "retry") for one in watchers)
+    owner, fence = (None, 0) if release else (run.owner, run.fence)
+    run = move(tables, run, status="sleeping" if only_time else "waiting", owner=owner, fence=fence)
+    _tell_deadline(tables, run)
+    return replace(_advanced(tables, run), parked=True)
+
+
+def _tell_deadline(tables: Tables, run: RunRecord) -> None:
+    deadlines = [one.deadline_at for one in tables.watchers(run.run_id) if one.deadline_at]
+    if deadlines:
+        tables.wakes.append(Wake("deadline", at=min(deadlines)))
+
+
+def _pause_now(tables: Tables, run: RunRecord) -> Advanced:
+    tables.delete_watchers(run.run_id)
+    run = move(tables, run, status="paused", pause_requested=False, owner=None, fence=0)
+    return replace(_advanced(tables, run), parked=True, paused=True)
+
+
+def record_send(tables: Tables, op: ops.RecordSend) -> TurnOutcome:
+    run = _owned(tables, op)
+    if isinstance(run, Fenced):
+        return run
+    _record(tables, run, op)
+    value, error = _send(tables, run, op)
+    # The send may have changed this very run (a signal to itself), so it is read again.
+    run = tables.run(op.run_id) or run
+    step = StepRecord(
+        run_id=run.run_id,
+        generation=run.generation,
+        path=op.path,
+        kind=op.kind,
+        name=op.name,
+        state="done" if error is None else "failed",
+        seq=tables.next_seq(),
+        value=value,
+        error=error,
+        started_at=tables.now,
+        recorded_at=tables.now,
+    )
+    tables.add_step(step)
+    return _advanced(tables, run, (waiting.completion_of(step),))
+
+
+def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | None, str | None]:
+    """The send's answer as (value, error): a refusal is recorded too, so that replay raises it again."""
+    if op.send is None:
+        return _publish(tables, run, op.name, op.value or "null")
+    if isinstance(op.send, ops.StartRun):
+        started = start_run(tables, op.send)
+        if isinstance(started, Started):
+            return _encode(started.run.run_id).decode(), None
+        return None, _refused(started.code, started.detail, op.send.run_id)
+    outcome = send_signal(tables, op.send)
+    match outcome:
+        case Delivered() | Buffered() | Duplicate():
+            return encode_answer(outcome), None
+        case NotFound():
+            return None, _refused("not_found", outcome.run_id, outcome.run_id)
+        case Finished():
+            return None, _refused("finished", outcome.status, outcome.run_id)
+        case Refusal():
+            return None, _refused(outcome.code, outcome.detail, op.send.run_id, outcome.paths)
+
+
+def _refused(code: str, message: str, run_id: str, paths: tuple[str, ...] = ()) -> str:
+    record = ErrorRecord(
+        kind="refused",
+        type=code,
+        message=message,
+        code=code,
+        run_id=run_id,
+        args=_encode(paths).decode() if paths else None,
+    )
+    return _encode(record).decode()
+
+
+def _publish(
+    tables: Tables, run: RunRecord, name: str, value: str
+) -> tuple[str | None, str | None]:
+    published = msgspec.json.decode(run.published or "{}", type=dict[str, msgspec.Raw])
+    published[name] = msgspec.Raw(value.encode())
+    text = _encode(published).decode()
+    if len(text) > limits.published_bytes_max:
+        detail = f"published state would be {len(text)} bytes; at most {limits.published_bytes_max}"
+        return None, _refused("too_much_published", detail, run.run_id)
+    move(tables, run, published=text)
+    return value, None
+
+
+def record_cancel(tables: Tables, op: ops.RecordCancel) -> TurnOutcome:
+    run = _settled(tables, op)
+    if not isinstance(run, RunRecord):
+        return run
+    _record(tables, run, op)
+    for path in op.paths:
+        waiting.close(tables, run, path)
+    step = StepRecord(
+        run_id=run.run_id,
+        generation=run.generation,
+        path=CANCEL_PATH,
+        kind="cancel",
+        name=run.reason or "",
+        state="done",
+        seq=tables.next_seq(),
+        value=_encode(op.paths).decode(),
+        started_at=tables.now,
+        recorded_at=tables.now,
+    )
+    tables.add_step(step)
+    return _advanced(tables, run, (waiting.completion_of(step),))
+
+
+def reject_signal(tables: Tables, op: ops.RejectSignal) -> TurnOutcome:
+    run = _owned(tables, op)
+    if isinstance(run, Fenced):
+        return run
+    step = tables.step(run.run_id, run.generation, op.path)
+    if step is None or step.state != "done":
+        return Moved(run.revision, run.pause_requested, run.cancel_requested)
+    letter_id = waiting.bury_delivered(tables, run, step, op.reason)
+    if letter_id is not None:
+        told = {"signal_id": letter_id, "path": op.path, "reason": op.reason}
+        tell(tables, run, "signal.rejected", told)
+    reopened = replace(step, state="open", seq=0, value=None, winner=None, recorded_at=None)
+    tables.put_step(reopened)
+    decided = waiting.open_wait(tables, run, op.wait)
+    _tell_deadline(tables, run)
+    return _advanced(tables, run, () if decided is None else (decided,))
+
+
+def finish(tables: Tables, op: ops.Finish) -> TurnOutcome:
+    run = _settled(tables, op)
+    if not isinstance(run, RunRecord):
+        return run
+    _record(tables, run, op)
+    end_run(tables, run, op.status, output=op.output, error=op.error)
+    return Advanced(run.revision, tables.now)
+
+
+def end_run(
+    tables: Tables,
+    run: RunRecord,
+    status: str,
+    *,
+    output: str | None = None,
+    error: str | None = None,
+    reason: str | None = None,
+) -> None:
+    """The one way a run ends: buffer emptied, watchers gone, waiting runs told, fact written."""
+    _empty_buffer(tables, run, status)
+    tables.delete_watchers(run.run_id)
+    owner = run.owner
+    run = move(
+        tables,
+        run,
+        status=status,
+        output=output,
+        error=error,
+        reason=reason or run.reason,
+        finished_at=tables.now,
+        ready_at=None,
+        owner=None,
+        fence=0,
+        pause_requested=False,
+    )
+    tell(tables, run, f"workflow.run_{status}", _last_words(run))
+    for watcher in tables.watchers_on_run(run.run_id):
+        waiter = tables.run(watcher.run_id)
+        in_time = watcher.deadline_at is None or tables.now <= watcher.deadline_at
+        ended = waiting.ended_run(tables, run.run_id, watcher.ix, None)
+        if waiter is not None and ended is not None and in_time:
+            waiting.resolve(tables, waiter, watcher.path, **ended)
+    tables.wakes.append(Wake("ended", run.run_id, owner, run=run))
+
+
+def _last_words(run: RunRecord) -> dict[str, object]:
+    if run.status == "failed" and run.error is not None:
+        return {"error": msgspec.Raw(run.error.encode())}
+    if run.reason is not None and run.status in ("cancelled", "terminated"):
+        return {"reason": run.reason}
+    return {}
+
+
+def _empty_buffer(tables: Tables, run: RunRecord, status: str) -> None:
+    """Signals that were never taken leave the buffer with the run, each with a fact."""
+    for signal in tables.signals(run.run_id):
+        tables.delete_signal(signal)
+        keep = signal.on_end == "dead_letter" or status == "failed"
+        told = {"signal_id": signal.signal_id, "name": signal.name, "dead_letter": keep}
+        # A dead letter may be delivered yet: its own id stays free for that fact.
+        tell(tables, run, "signal.discarded", told, event_id=None if keep else signal.signal_id)
+        if keep:
+            bury(tables, run, signal, f"the run ended as {status}")
+
+
+def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:
+    run = _settled(tables, op)
+    if not isinstance(run, RunRecord):
+        return run
+    _record(tables, run, op)
+    tables.delete_watchers(run.run_id)
+    # The generation that ends here stays readable; older ones go, or an endless run would grow for ever.
+    tables.delete_steps_before(run.run_id, run.generation)
+    told = {"generation": run.generation + 1, "to": op.workflow}
+    tell(tables, run, "workflow.run_continued", told)
+    run = move(
+        tables,
+        run,
+        generation=run.generation + 1,
+        workflow=op.workflow,
+        version=op.version,
+        input=op.input,
+    )
+    return _advanced(tables, run)
+
+
+def park(tables: Tables, op: ops.Park) -> TurnOutcome:
+    run = _owned(tables, op)
+    if isinstance(run, Fenced):
+        return run
+    tables.delete_watchers(run.run_id)
+    run = move(
+        tables,
+        run,
+        status="paused",
+        reason=op.reason,
+        revision=run.revision + 1,
+        pause_requested=False,
+        owner=None,
+        fence=0,
+    )
+    return replace(_advanced(tables, run), parked=True, paused=True)

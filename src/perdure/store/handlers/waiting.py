@@ -1,0 +1,257 @@
+"""Waits: open them, decide them, close them. One wait has one winner, stored with the completed step.
+
+A wait that opens first looks at what is already there, in this order: a signal to this path, a signal to this
+run, a finished run, the timer; the oldest accepted first. What it finds it takes in the same commit, and the
+run never suspends. A wait past its deadline takes only what was accepted at or before it.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.model import ops
+from perdure.model.records import (
+    Completion,
+    Condition,
+    ErrorRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WaitSpec,
+    WatcherRecord,
+)
+from perdure.model.status import TERMINAL
+from perdure.store.handlers.facts import awaken, bury, tell
+from perdure.store.tables import Tables
+
+_encode = msgspec.json.encode
+_decode_spec = msgspec.json.Decoder(WaitSpec).decode
+
+
+def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | None:
+    """Decide a wait at once, or register its watchers and give None."""
+    step = tables.step(run.run_id, run.generation, wait.path) if wait.known else None
+    if step is not None and step.state != "open":
+        return completion_of(step)
+    if step is not None and any(one.path == wait.path for one in tables.watchers(run.run_id)):
+        return None
+    spec = _spec(tables.now, wait) if step is None else _decode_spec(step.wait or "")
+    step = step or StepRecord(
+        run_id=run.run_id,
+        generation=run.generation,
+        path=wait.path,
+        kind=wait.kind,
+        name=wait.name,
+        state="open",
+        wait=_encode(spec).decode(),
+        started_at=tables.now,
+    )
+    found = _take(tables, run, wait, spec)
+    if found is not None:
+        step = replace(step, seq=tables.next_seq(), recorded_at=tables.now, **found)
+    if wait.known:
+        tables.put_step(step)
+    else:
+        tables.add_step(step)
+    if found is not None:
+        return completion_of(step)
+    _watch(tables, run, wait, spec)
+    return None
+
+
+def _spec(now: int, wait: ops.Wait) -> WaitSpec:
+    """Durations become deadlines here, by the store's clock; the earliest timer is the deadline."""
+    deadline_at: int | None = None
+    deadline_ix: int | None = None
+    for ix, condition in enumerate(wait.on):
+        if condition.kind != "timer":
+            continue
+        due_at = condition.until_at if condition.delay_us is None else now + condition.delay_us
+        if due_at is not None and (deadline_at is None or due_at < deadline_at):
+            deadline_at, deadline_ix = due_at, ix
+    return WaitSpec(wait.on, deadline_at, deadline_ix)
+
+
+def completion_of(step: StepRecord) -> Completion:
+    """What a decided step tells its owner."""
+    return Completion(
+        step.path,
+        step.kind,
+        step.state,
+        step.seq,
+        step.value,
+        step.error,
+        step.winner,
+        step.recorded_at or 0,
+        step.attempt,
+    )
+
+
+def _take(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any] | None:
+    signals = [ix for ix, one in enumerate(wait.on) if one.kind == "signal"]
+    if signals:
+        taken = _take_signal(tables, run, wait, spec, signals)
+        if taken is not None:
+            return taken
+    for ix, condition in enumerate(wait.on):
+        if condition.kind == "run":
+            ended = ended_run(tables, condition.target, ix, spec.deadline_at)
+            if ended is not None:
+                return ended
+    if spec.deadline_at is not None and spec.deadline_at <= tables.now:
+        return {"state": "done", "winner": spec.deadline_ix, "value": "null"}
+    return None
+
+
+def _take_signal(
+    tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, signals: list[int]
+) -> dict[str, Any] | None:
+    ix_of = {wait.on[ix].target: ix for ix in reversed(signals)}
+    candidates = [
+        one
+        for one in tables.signals(run.run_id)
+        if one.name in ix_of
+        and one.path in (None, wait.path)
+        and (spec.deadline_at is None or one.received_at <= spec.deadline_at)
+    ]
+    # Addressed to this very path first; then the oldest accepted.
+    for signal in sorted(candidates, key=lambda one: (one.path is None, one.position)):
+        tables.delete_signal(signal)
+        if _is_expired(tables, run, signal):
+            continue
+        told = {"signal_id": signal.signal_id, "name": signal.name, "path": wait.path}
+        tell_delivered(tables, run, told, signal.payload)
+        return {"state": "done", "winner": ix_of[signal.name], "value": signal.payload}
+    return None
+
+
+def _is_expired(tables: Tables, run: RunRecord, signal: SignalRecord) -> bool:
+    if signal.expires_at is None or tables.now <= signal.expires_at:
+        return False
+    expire(tables, run, signal)
+    return True
+
+
+def expire(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
+    """Say on the ledger that a buffered signal outlived its time. The caller removes the row."""
+    told = {"signal_id": signal.signal_id, "name": signal.name}
+    tell(tables, run, "signal.expired", told, event_id=signal.signal_id)
+
+
+def tell_delivered(tables: Tables, run: RunRecord, told: dict[str, Any], payload: str) -> None:
+    """The payload goes to the ledger as it is, never parsed here."""
+    told = {**told, "payload": msgspec.Raw(payload.encode())}
+    tell(tables, run, "signal.delivered", told, event_id=told["signal_id"])
+
+
+def ended_run(
+    tables: Tables, run_id: str, ix: int, deadline_at: int | None
+) -> dict[str, Any] | None:
+    """How a wait for a run ends, if that run has ended (in time) or never was."""
+    target = tables.run(run_id)
+    if target is None:
+        missing = ErrorRecord(
+            kind="refused", type="RunNotFound", message=run_id, code="not_found", run_id=run_id
+        )
+        return {"state": "failed", "winner": ix, "error": _encode(missing).decode()}
+    if target.status not in TERMINAL:
+        return None
+    if deadline_at is not None and (target.finished_at or 0) > deadline_at:
+        return None
+    if target.status == "completed":
+        return {"state": "done", "winner": ix, "value": target.output}
+    return {"state": "failed", "winner": ix, "error": _error_of_ended(target)}
+
+
+def _error_of_ended(run: RunRecord) -> str:
+    if run.status == "failed":
+        inner = msgspec.json.decode(run.error or "{}", type=ErrorRecord)
+        return _encode(replace(inner, kind="run", run_id=run.run_id)).decode()
+    kind: Any = run.status  # cancelled or terminated
+    ended = ErrorRecord(kind=kind, type="RunCancelled", message=run.reason or "", run_id=run.run_id)
+    return _encode(ended).decode()
+
+
+def _watch(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> None:
+    """One watcher for each condition but the timer, which is their deadline; alone it is one itself."""
+    others = [(ix, one) for ix, one in enumerate(wait.on) if one.kind != "timer"]
+    for ix, condition in others or [(spec.deadline_ix or 0, Condition("timer"))]:
+        tables.add_watcher(
+            WatcherRecord(
+                run_id=run.run_id,
+                path=wait.path,
+                ix=ix,
+                generation=run.generation,
+                kind=condition.kind,
+                target=condition.target,
+                opened_at=tables.now,
+                deadline_at=spec.deadline_at,
+                deadline_ix=spec.deadline_ix,
+            )
+        )
+
+
+def resolve(
+    tables: Tables,
+    run: RunRecord,
+    path: str,
+    *,
+    winner: int | None,
+    value: str | None = None,
+    state: Any = "done",
+    error: str | None = None,
+) -> None:
+    """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move."""
+    step = tables.step(run.run_id, run.generation, path)
+    if step is None or step.state != "open":
+        raise AssertionError(f"watcher without an open wait: {run.run_id!r} at {path!r}")
+    step = replace(
+        step,
+        state=state,
+        seq=tables.next_seq(),
+        value=value,
+        error=error,
+        winner=winner,
+        recorded_at=tables.now,
+    )
+    tables.put_step(step)
+    tables.delete_watchers(run.run_id, path)
+    awaken(tables, run, completion_of(step))
+
+
+def close(tables: Tables, run: RunRecord, path: str) -> None:
+    """A branch left a wait behind (a sibling failed, it was cancelled): nothing may be delivered there.
+
+    If a signal reached the wait in the same moment it was accepted and must not vanish: a dead letter.
+    """
+    step = tables.step(run.run_id, run.generation, path)
+    if step is None or step.state == "abandoned":
+        return
+    if step.state in ("open", "retrying"):
+        tables.put_step(replace(step, state="abandoned", recorded_at=tables.now))
+        tables.delete_watchers(run.run_id, path)
+        return
+    bury_delivered(tables, run, step, "the branch that waited was cancelled in the same moment")
+
+
+def bury_delivered(tables: Tables, run: RunRecord, step: StepRecord, reason: str) -> str | None:
+    """Dead-letter the signal that a decided wait holds; gives the letter's id, None if none won."""
+    if step.wait is None or step.winner is None or step.value is None:
+        return None
+    condition = _decode_spec(step.wait).on[step.winner]
+    if condition.kind != "signal":
+        return None
+    letter = SignalRecord(
+        signal_id=tables.ulid(),
+        position=0,
+        run_id=run.run_id,
+        name=condition.target,
+        path=None,
+        payload=step.value,
+        policy="all",
+        on_end="dead_letter",
+        received_at=step.recorded_at or tables.now,
+    )
+    bury(tables, run, letter, reason)
+    return letter.signal_id

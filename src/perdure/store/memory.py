@@ -1,0 +1,480 @@
+"""The store in plain dicts: the readable specification, and the oracle of the tests.
+
+Nothing survives the process. Ops are applied in place, one after the other, by the shared handlers, which
+validate before they write; an op that raises is a defect of ours and fails its batch.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.model.outcomes import Wake
+from perdure.model.records import (
+    DeadLetterRecord,
+    EventRecord,
+    KeyRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WatcherRecord,
+    WorkerRecord,
+    WorkflowRecord,
+)
+from perdure.model.status import LIVE, PARKED, TERMINAL
+from perdure.store.base import Applied, BatchFailed, Due, RunFilter, Store
+from perdure.store.handlers import apply_op
+from perdure.store.tables import Tables
+
+
+class MemoryTables(Tables):
+    """Dicts by primary key, and the few reverse indexes that reads need."""
+
+    def __init__(self, ids: Ids) -> None:
+        self.now = 0
+        self.worker_id = None
+        self.lifecycle = True
+        self.wakes: list[Wake] = []
+        self._ids = ids
+        self._seq = 0
+        self.runs_by_id: dict[str, RunRecord] = {}
+        self.steps_by_run: dict[tuple[str, int], dict[tuple[str, int], StepRecord]] = {}
+        self.watchers_by_run: dict[str, dict[tuple[str, int], WatcherRecord]] = {}
+        self.waiting_for_run: dict[str, set[tuple[str, str, int]]] = defaultdict(set)
+        self.signals_by_run: dict[str, dict[str, SignalRecord]] = {}
+        self.keys: dict[tuple[str, str], KeyRecord] = {}
+        self.events: list[EventRecord] = []
+        self.letters: dict[str, DeadLetterRecord] = {}
+        self.workers: dict[str, WorkerRecord] = {}
+        self.workflows: dict[tuple[str, int], WorkflowRecord] = {}
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def ulid(self) -> str:
+        return self._ids.ulid()
+
+    # --- runs ---
+
+    def run(self, run_id: str) -> RunRecord | None:
+        return self.runs_by_id.get(run_id)
+
+    def put_run(self, run: RunRecord) -> None:
+        self.runs_by_id[run.run_id] = run
+
+    def delete_run(self, run_id: str) -> None:
+        self.runs_by_id.pop(run_id, None)
+        for one in [one for one in self.steps_by_run if one[0] == run_id]:
+            del self.steps_by_run[one]
+        self.delete_watchers(run_id)
+        self.signals_by_run.pop(run_id, None)
+        self.keys = {at: key for at, key in self.keys.items() if key.run_id != run_id}
+        self.letters = {at: one for at, one in self.letters.items() if one.run_id != run_id}
+
+    def children(self, run_id: str) -> list[str]:
+        return sorted(
+            one.run_id
+            for one in self.runs_by_id.values()
+            if one.parent_run_id == run_id and one.status in LIVE
+        )
+
+    def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
+        known = set(workflows)
+        ready = (
+            one
+            for one in self.runs_by_id.values()
+            if one.status == "ready"
+            and (one.ready_at or 0) <= self.now
+            and (one.workflow, one.version) in known
+        )
+        return heapq.nsmallest(limit, ready, key=lambda one: (one.ready_at or 0, one.run_id))
+
+    def next_ready_at(self) -> int | None:
+        later = [
+            one.ready_at
+            for one in self.runs_by_id.values()
+            if one.status == "ready" and one.ready_at is not None and one.ready_at > self.now
+        ]
+        return min(later, default=None)
+
+    def orphans(self, limit: int) -> list[RunRecord]:
+        orphans = (
+            one
+            for one in self.runs_by_id.values()
+            if one.status == "running" and (one.owner is None or not self.is_live(one.owner))
+        )
+        return heapq.nsmallest(limit, orphans, key=lambda one: one.run_id)
+
+    def finished_before(self, at: int, limit: int) -> list[str]:
+        ended = (
+            (one.finished_at, one.run_id)
+            for one in self.runs_by_id.values()
+            if one.finished_at is not None and one.finished_at < at
+        )
+        return [run_id for _, run_id in heapq.nsmallest(limit, ended)]
+
+    # --- steps ---
+
+    def step(self, run_id: str, generation: int, path: str) -> StepRecord | None:
+        return self.steps_by_run.get((run_id, generation), {}).get((path, 0))
+
+    def steps(self, run_id: str, generation: int) -> list[StepRecord]:
+        return list(self.steps_by_run.get((run_id, generation), {}).values())
+
+    def add_step(self, step: StepRecord) -> None:
+        rows = self.steps_by_run.setdefault((step.run_id, step.generation), {})
+        if (step.path, step.superseded) in rows:
+            raise ValueError(f"second checkpoint of {step.path!r} in run {step.run_id!r}")
+        rows[step.path, step.superseded] = step
+
+    def put_step(self, step: StepRecord) -> None:
+        rows = self.steps_by_run.setdefault((step.run_id, step.generation), {})
+        rows[step.path, step.superseded] = step
+
+    def supersede_step(self, step: StepRecord) -> None:
+        rows = self.steps_by_run[step.run_id, step.generation]
+        number = 1 + max(nth for path, nth in rows if path == step.path)
+        del rows[step.path, 0]
+        rows[step.path, number] = replace(step, state="superseded", superseded=number)
+
+    def delete_steps_before(self, run_id: str, generation: int) -> None:
+        for one in [one for one in self.steps_by_run if one[0] == run_id and one[1] < generation]:
+            del self.steps_by_run[one]
+
+    # --- watchers ---
+
+    def watchers(self, run_id: str) -> list[WatcherRecord]:
+        return list(self.watchers_by_run.get(run_id, {}).values())
+
+    def watchers_on_run(self, run_id: str) -> list[WatcherRecord]:
+        found = [
+            self.watchers_by_run[waiter][path, ix]
+            for waiter, path, ix in self.waiting_for_run.get(run_id, ())
+        ]
+        return sorted(found, key=lambda one: (one.opened_at, one.run_id, one.path, one.ix))
+
+    def due_watchers(self, limit: int) -> list[WatcherRecord]:
+        due = (
+            (one.deadline_at, one.run_id, one.path, one.ix, one)
+            for one in self.all_watchers()
+            if one.deadline_at is not None and one.deadline_at <= self.now
+        )
+        return [row[-1] for row in heapq.nsmallest(limit, due)]
+
+    def next_deadline(self) -> int | None:
+        deadlines = [one.deadline_at for one in self.all_watchers() if one.deadline_at is not None]
+        expiries = [
+            one.expires_at
+            for signals in self.signals_by_run.values()
+            for one in signals.values()
+            if one.expires_at is not None
+        ]
+        return min(deadlines + expiries, default=None)
+
+    def all_watchers(self) -> Iterable[WatcherRecord]:
+        for watchers in self.watchers_by_run.values():
+            yield from watchers.values()
+
+    def add_watcher(self, watcher: WatcherRecord) -> None:
+        self.watchers_by_run.setdefault(watcher.run_id, {})[watcher.path, watcher.ix] = watcher
+        if watcher.kind == "run":
+            self.waiting_for_run[watcher.target].add((watcher.run_id, watcher.path, watcher.ix))
+
+    def delete_watchers(self, run_id: str, path: str | None = None) -> None:
+        rows = self.watchers_by_run.get(run_id, {})
+        for at in [at for at in rows if path is None or at[0] == path]:
+            watcher = rows.pop(at)
+            if watcher.kind == "run":
+                self.waiting_for_run[watcher.target].discard((run_id, *at))
+        if not rows:
+            self.watchers_by_run.pop(run_id, None)
+
+    # --- buffered signals ---
+
+    def signals(self, run_id: str) -> list[SignalRecord]:
+        return sorted(self.signals_by_run.get(run_id, {}).values(), key=lambda one: one.position)
+
+    def add_signal(self, signal: SignalRecord) -> None:
+        self.signals_by_run.setdefault(signal.run_id, {})[signal.signal_id] = signal
+
+    def delete_signal(self, signal: SignalRecord) -> None:
+        rows = self.signals_by_run.get(signal.run_id, {})
+        rows.pop(signal.signal_id, None)
+        if not rows:
+            self.signals_by_run.pop(signal.run_id, None)
+
+    def expired_signals(self, limit: int) -> list[SignalRecord]:
+        expired = (
+            (one.expires_at, one.position, one)
+            for signals in self.signals_by_run.values()
+            for one in signals.values()
+            if one.expires_at is not None and one.expires_at < self.now
+        )
+        return [row[-1] for row in heapq.nsmallest(limit, expired)]
+
+    # --- keys, ledger, dead letters ---
+
+    def key(self, scope: str, key: str) -> KeyRecord | None:
+        return self.keys.get((scope, key))
+
+    def add_key(self, key: KeyRecord) -> None:
+        self.keys[key.scope, key.key] = key
+
+    def append_event(
+        self,
+        type: str,
+        payload: str,
+        *,
+        event_id: str | None = None,
+        entity_type: str | None = None,
+        entity_id: str | None = None,
+        caused_by: str | None = None,
+        root_id: str | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.events.append(
+            EventRecord(
+                position=len(self.events) + 1,
+                event_id=event_id or self._ids.ulid(),
+                type=type,
+                entity_type=entity_type,
+                entity_id=entity_id,
+                payload=payload,
+                occurred_at=self.now,
+                recorded_at=self.now,
+                caused_by=caused_by,
+                root_id=root_id,
+                depth=depth,
+            )
+        )
+
+    def dead_letter(self, dead_letter_id: str) -> DeadLetterRecord | None:
+        return self.letters.get(dead_letter_id)
+
+    def dead_letters(self, run_id: str) -> list[DeadLetterRecord]:
+        found = [one for one in self.letters.values() if one.run_id == run_id]
+        return sorted(found, key=lambda one: (one.received_at, one.dead_letter_id))
+
+    def add_dead_letter(self, letter: DeadLetterRecord) -> None:
+        self.letters[letter.dead_letter_id] = letter
+
+    def delete_dead_letter(self, dead_letter_id: str) -> None:
+        self.letters.pop(dead_letter_id, None)
+
+    # --- workers and catalogue ---
+
+    def is_live(self, worker_id: str) -> bool:
+        worker = self.workers.get(worker_id)
+        # A store in memory has no other process: its own worker lives, however far a test moves the clock.
+        return worker is not None and (worker_id == self.worker_id or worker.lease_until > self.now)
+
+    def put_worker(self, worker: WorkerRecord) -> None:
+        self.workers[worker.worker_id] = worker
+
+    def delete_worker(self, worker_id: str) -> None:
+        self.workers.pop(worker_id, None)
+
+    def workflow(self, name: str, version: int) -> WorkflowRecord | None:
+        return self.workflows.get((name, version))
+
+    def put_workflow(self, workflow: WorkflowRecord) -> bool:
+        at = (workflow.name, workflow.version)
+        if self.workflows.get(at) == workflow:
+            return False
+        self.workflows[at] = workflow
+        return True
+
+
+class MemoryStore(Store):
+    """A namespace in this process's memory."""
+
+    url = "memory://"
+
+    def __init__(self, *, clock: Clock, ids: Ids, lifecycle: bool = True) -> None:
+        self._clock = clock
+        self.lifecycle = lifecycle
+        self.tables = MemoryTables(ids)
+        self.tables.lifecycle = lifecycle
+        self._committed: set[str] = set()
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """The rows stay for as long as the store object does, so a test can open an app on it again."""
+
+    async def apply(self, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
+        tables = self.tables
+        tables.now = self._clock.now()
+        tables.worker_id = self.worker_id
+        applied: list[Applied] = []
+        for op in ops:
+            tables.wakes = []
+            try:
+                outcome = apply_op(tables, op)
+            except Exception as error:
+                # Dicts do not roll back: the ops before this one stay applied, so it may only be alone.
+                if applied:
+                    raise AssertionError(f"{op!r} raised in the midst of a batch") from error
+                raise BatchFailed(str(error)) from error
+            applied.append(Applied(outcome, tuple(tables.wakes)))
+        self._committed.add(batch_id)
+        return applied
+
+    async def settle(self, batch_id: str) -> bool:
+        return batch_id in self._committed
+
+    # --- reads ---
+
+    async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
+        found = []
+        for run_id in run_ids:
+            run = self.tables.run(run_id)
+            if run is not None:
+                steps = self.tables.steps(run_id, run.generation)
+                found.append((run, [one for one in steps if one.superseded == 0]))
+        return found
+
+    async def due(self) -> Due:
+        tables = self.tables
+        ready = [one.ready_at or 0 for one in tables.runs_by_id.values() if one.status == "ready"]
+        return Due(tables.next_deadline(), min(ready, default=None))
+
+    async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        found = (self.tables.run(run_id) for run_id in run_ids)
+        return [one for one in found if one is not None and one.status in TERMINAL]
+
+    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
+        parked = sorted(
+            one.run_id
+            for one in self.tables.runs_by_id.values()
+            if one.status in PARKED and one.run_id > after
+        )[:limit]
+        suspects = [run_id for run_id in parked if not self.tables.watchers(run_id)]
+        return suspects, parked[-1] if len(parked) == limit else ""
+
+    async def has_orphans(self) -> bool:
+        self.tables.now = self._clock.now()
+        self.tables.worker_id = self.worker_id
+        return bool(self.tables.orphans(1))
+
+    async def catalogue(self) -> list[WorkflowRecord]:
+        return [self.tables.workflows[at] for at in sorted(self.tables.workflows)]
+
+    async def run(self, run_id: str) -> RunRecord | None:
+        return self.tables.run(run_id)
+
+    async def history(self, run_id: str) -> list[StepRecord]:
+        rows = [
+            step
+            for (owner, _), steps in self.tables.steps_by_run.items()
+            if owner == run_id
+            for step in steps.values()
+        ]
+        return sorted(rows, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+
+    async def runs(
+        self, where: RunFilter, after: tuple[int, str] | None, limit: int
+    ) -> list[RunRecord]:
+        found = [
+            one
+            for one in self.tables.runs_by_id.values()
+            if _fits(one, where) and (after is None or (one.created_at, one.run_id) < after)
+        ]
+        found.sort(key=lambda one: (one.created_at, one.run_id), reverse=True)
+        return found[:limit]
+
+    async def waiting(self, run_id: str) -> list[WatcherRecord]:
+        rows = self.tables.watchers(run_id)
+        return sorted(rows, key=lambda one: (one.opened_at, one.path, one.ix))
+
+    async def find_waiting(
+        self, signal: str, opened_before: int | None, after: tuple[str, str] | None, limit: int
+    ) -> list[WatcherRecord]:
+        found = [
+            one
+            for one in self.tables.all_watchers()
+            if one.kind == "signal"
+            and one.target == signal
+            and (opened_before is None or one.opened_at < opened_before)
+            and (after is None or (one.run_id, one.path) > after)
+        ]
+        return sorted(found, key=lambda one: (one.run_id, one.path, one.ix))[:limit]
+
+    async def buffered(self, run_id: str) -> list[SignalRecord]:
+        return self.tables.signals(run_id)
+
+    async def signal(self, signal_id: str) -> SignalRecord | DeadLetterRecord | EventRecord | None:
+        for signals in self.tables.signals_by_run.values():
+            if signal_id in signals:
+                return signals[signal_id]
+        letter = self.tables.dead_letter(signal_id)
+        if letter is not None:
+            return letter
+        facts = (one for one in self.tables.events if one.event_id == signal_id)
+        return next(facts, None)
+
+    async def dead_letters(
+        self, run_id: str | None, after: str, limit: int
+    ) -> list[DeadLetterRecord]:
+        found = [
+            one
+            for at, one in self.tables.letters.items()
+            if at > after and (run_id is None or one.run_id == run_id)
+        ]
+        return sorted(found, key=lambda one: one.dead_letter_id)[:limit]
+
+    async def events(
+        self,
+        after: int,
+        limit: int,
+        *,
+        type: str | None = None,
+        entity: tuple[str, str] | None = None,
+    ) -> list[EventRecord]:
+        found = (
+            one
+            for one in self.tables.events[after:]
+            if (type is None or one.type == type)
+            and (entity is None or (one.entity_type, one.entity_id) == entity)
+        )
+        return [one for one, _ in zip(found, range(limit), strict=False)]
+
+    async def counts(self) -> dict[str, int]:
+        tables = self.tables
+        counts: dict[str, int] = defaultdict(int)
+        counts["runs"] = len(tables.runs_by_id)
+        for run in tables.runs_by_id.values():
+            counts[f"runs.{run.status}"] += 1
+        counts["steps"] = sum(len(rows) for rows in tables.steps_by_run.values())
+        counts["watchers"] = sum(len(rows) for rows in tables.watchers_by_run.values())
+        counts["signals"] = sum(len(rows) for rows in tables.signals_by_run.values())
+        counts["keys"] = len(tables.keys)
+        counts["events"] = len(tables.events)
+        counts["dead_letters"] = len(tables.letters)
+        counts["workers"] = len(tables.workers)
+        counts["workflows"] = len(tables.workflows)
+        return dict(counts)
+
+
+def _fits(run: RunRecord, where: RunFilter) -> bool:
+    if where.tag is not None:
+        tags = msgspec.json.decode(run.tags or "{}")
+        name, value = where.tag
+        if name not in tags or (value is not None and tags[name] != value):
+            return False
+    return (
+        (where.workflow is None or run.workflow == where.workflow)
+        and (not where.statuses or run.status in where.statuses)
+        and (where.entity is None or (run.entity_type, run.entity_id) == where.entity)
+        and (where.parent_run_id is None or run.parent_run_id == where.parent_run_id)
+        and (where.created_from is None or run.created_at >= where.created_from)
+        and (where.created_before is None or run.created_at < where.created_before)
+    )

@@ -1,0 +1,1 @@
+"""The SQLite store: a file, one writer thread, nothing to install."""

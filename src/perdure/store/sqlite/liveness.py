@@ -1,0 +1,117 @@
+"""Locks of the operating system beside the database file: who may write now, which workers live.
+
+`<db>-lock` is held for each write transaction and each checkpoint: processes take turns fairly,
+and none meets the WAL-reset bug of SQLite before 3.51.3. It is never removed: a process that waits
+for a removed file would get a lock that nobody else sees.
+
+`<db>-workers/<worker>.lock` is held by a worker while its process lives; the kernel lets go of it
+when the process dies, however it dies. It is made before the worker's row is committed, and removed
+after, so a file that exists and is free means a dead worker. Without a file the lease decides; so
+it does for all where there is no flock (Windows), and there SQLite alone keeps writers apart.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+try:
+    import fcntl
+
+    has_flock = True
+except ImportError:  # not a POSIX system
+    has_flock = False
+
+_open_flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+
+
+class SideLock:
+    """The turn to write. One per process; used by its writer thread only."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(f"{path}-lock", _open_flags | os.O_CREAT, 0o666)
+
+    def acquire(self) -> None:
+        if has_flock:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        if has_flock:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class WorkerLocks:
+    """The life signs of all workers on this file, and those that this process gives."""
+
+    def __init__(self, path: str) -> None:
+        self._directory = Path(f"{path}-workers")
+        self._held: dict[str, int] = {}
+
+    def held(self) -> list[str]:
+        """The workers of this process."""
+        return list(self._held)
+
+    def hold(self, worker_id: str) -> None:
+        """Give a life sign until `release`. Call it under the side lock, before the row commits."""
+        if not has_flock or worker_id in self._held:
+            return
+        self._directory.mkdir(exist_ok=True)
+        fd = os.open(self._file(worker_id), _open_flags | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        self._held[worker_id] = fd
+
+    def is_live(self, worker_id: str, lease_until: int, now: int) -> bool:
+        """Whether a worker that has a row lives. May be asked from any thread."""
+        if worker_id in self._held:
+            return True
+        is_held = self._is_held(worker_id)
+        return lease_until > now if is_held is None else is_held
+
+    def _is_held(self, worker_id: str) -> bool | None:
+        if not has_flock:
+            return None
+        try:
+            fd = os.open(self._file(worker_id), _open_flags)
+        except FileNotFoundError:
+            return None
+        try:
+            # Shared, so that two who probe at once do not take each other for the worker.
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def clear_away(self, worker_id: str) -> None:
+        """Remove the life sign of a worker that has stopped or was found dead. Never fails."""
+        fd = self._held.pop(worker_id, None)
+        with suppress(OSError):
+            self._file(worker_id).unlink()
+        if fd is not None:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Remove what this process has made; under the side lock."""
+        for worker_id in self.held():
+            self.clear_away(worker_id)
+        with suppress(OSError):  # it is not there, or others still live in it
+            self._directory.rmdir()
+
+    def let_go(self) -> None:
+        """In a forked child: close its copies, which would keep a dead parent looking alive."""
+        for fd in self._held.values():
+            os.close(fd)
+        self._held.clear()
+
+    def _file(self, worker_id: str) -> Path:
+        return self._directory / f"{quote(worker_id, safe='')}.lock"

@@ -1,0 +1,158 @@
+"""Which rows a batch will look at, judged from its ops before any of them is applied.
+
+Only an optimisation: a row that is not foreseen here is loaded when a handler asks for it. So this file may know
+roughly what the handlers know (which ops touch waits, how keys are spelt) and may be wrong without harm.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from perdure.model import ops
+
+
+class Wanted:
+    """Keys of rows, by the part they play (see the query `prefetch`)."""
+
+    __slots__ = ("inside", "keys", "parents", "runs", "targets", "waits")
+
+    def __init__(self) -> None:
+        self.runs: set[str] = set()
+        self.inside: set[str] = set()
+        self.targets: set[str] = set()
+        self.parents: set[str] = set()
+        self.waits: set[tuple[str, str]] = set()
+        self.keys: set[tuple[str, str]] = set()
+
+    def only_runs(self) -> bool:
+        return not (self.inside or self.targets or self.parents or self.waits or self.keys)
+
+
+def wanted(batch: Iterable[ops.Op[Any]]) -> Wanted:
+    """What the ops of a batch will ask for."""
+    want = Wanted()
+    for op in batch:
+        look = _looks.get(type(op))
+        if look is not None:
+            look(want, op)
+    return want
+
+
+def _start_run(want: Wanted, op: ops.StartRun) -> None:
+    want.runs.add(op.run_id)
+    if op.parent_run_id is not None:
+        want.runs.add(op.parent_run_id)
+    if op.key is not None:
+        want.keys.add((f"start/{op.workflow}", op.key))
+
+
+def _signal_with_start(want: Wanted, op: ops.SignalWithStart) -> None:
+    _start_run(want, op.start)
+    _send_signal(want, op.signal)
+
+
+def _recover(want: Wanted, op: ops.Recover) -> None:
+    want.runs.update(op.suspects)
+    want.inside.update(op.suspects)
+
+
+def _run_only(want: Wanted, op: Any) -> None:
+    want.runs.add(op.run_id)
+
+
+def _turn(want: Wanted, op: ops.TurnOp) -> None:
+    run_id = op.run_id
+    want.runs.add(run_id)
+    for done in op.steps:
+        if done.state == "retrying":
+            want.inside.add(run_id)
+    if op.closed:
+        want.inside.add(run_id)
+        want.waits.update((run_id, path) for path in op.closed)
+
+
+def _suspend(want: Wanted, op: ops.Suspend) -> None:
+    _turn(want, op)
+    want.inside.add(op.run_id)
+    for wait in op.waits:
+        if wait.known:
+            want.waits.add((op.run_id, wait.path))
+        for condition in wait.on:
+            if condition.kind == "run":
+                want.runs.add(condition.target)
+
+
+def _record_send(want: Wanted, op: ops.RecordSend) -> None:
+    _turn(want, op)
+    if isinstance(op.send, ops.StartRun):
+        _start_run(want, op.send)
+    elif op.send is not None:
+        _send_signal(want, op.send)
+
+
+def _record_cancel(want: Wanted, op: ops.RecordCancel) -> None:
+    _turn(want, op)
+    want.inside.add(op.run_id)
+    want.waits.update((op.run_id, path) for path in op.paths)
+
+
+def _reject_signal(want: Wanted, op: ops.RejectSignal) -> None:
+    _turn(want, op)
+    want.inside.add(op.run_id)
+    want.waits.add((op.run_id, op.path))
+
+
+def _end(want: Wanted, op: ops.TurnOp) -> None:
+    _turn(want, op)
+    want.inside.add(op.run_id)
+    want.targets.add(op.run_id)
+
+
+def _renew(want: Wanted, op: ops.TurnOp) -> None:
+    _turn(want, op)
+    want.inside.add(op.run_id)
+
+
+def _steer(want: Wanted, op: ops.Cancel | ops.Terminate) -> None:
+    want.runs.add(op.run_id)
+    want.inside.add(op.run_id)
+    want.parents.add(op.run_id)
+    if isinstance(op, ops.Terminate):
+        want.targets.add(op.run_id)
+
+
+def _pause(want: Wanted, op: ops.Pause) -> None:
+    want.runs.add(op.run_id)
+    want.inside.add(op.run_id)
+
+
+def _send_signal(want: Wanted, op: ops.SendSignal) -> None:
+    want.runs.add(op.run_id)
+    want.inside.add(op.run_id)
+    if op.key is not None:
+        want.keys.add((f"signal/{op.run_id}/{op.name}", op.key))
+    if op.policy in ("first", None):
+        # Nearly every run is in its first generation; a later one looks its claim up alone.
+        want.keys.add(("claim", f"{op.run_id}/0/{op.name}/{op.path or ''}"))
+
+
+# Ops that are missing here ask an index first and prefetch from its answer, or touch no run.
+_looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
+    ops.StartRun: _start_run,
+    ops.SignalWithStart: _signal_with_start,
+    ops.Recover: _recover,
+    ops.Release: _run_only,
+    ops.RecordStep: _turn,
+    ops.Suspend: _suspend,
+    ops.RecordSend: _record_send,
+    ops.RecordCancel: _record_cancel,
+    ops.RejectSignal: _reject_signal,
+    ops.Finish: _end,
+    ops.ContinueAs: _renew,
+    ops.Park: _renew,
+    ops.Cancel: _steer,
+    ops.Terminate: _steer,
+    ops.Pause: _pause,
+    ops.Resume: _run_only,
+    ops.Retry: _run_only,
+    ops.SendSignal: _send_signal,
+}

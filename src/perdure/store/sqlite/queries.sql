@@ -1,0 +1,565 @@
+-- Every statement of the SQLite store but the schema. Three marks are filled in by statements.py:
+--
+--   {run as json}, {step as json of s}   a json_object of every field of that record (of that table)
+--   {run columns}                        the fields of that record, as a list of columns
+--   {rows}                               values (?, …), (?, …), …: many rows bound by one call
+--
+-- A read gives one row of JSON arrays, and a write takes many rows, because every call of the driver gives up
+-- the interpreter lock and may wait 5 ms for it under load: what counts is the number of calls. `limit ?` after
+-- {rows} lets a batch of 700 use the cached statement for 768; rows beyond the limit are bound but never read.
+
+
+-- --- a batch: what it starts from -------------------------------------------------------------------
+
+-- name: data_version
+-- Moves when another connection has committed anything at all: then what we remember is worth nothing.
+pragma data_version;
+
+-- name: last_commit
+-- The number of the last commit, asked only when it was not ours.
+select coalesce(max(number), 0) from commits;
+
+-- name: prefetch_runs
+-- All that plain step results need.
+select json_group_array({run as json}) from runs where run_id in (select value from json_each(:runs));
+
+-- name: prefetch
+-- Everything the ops of a batch will look at, in one call. `inside` are runs whose waits, watchers and signals
+-- matter, `targets` are runs that end, `waits` are (run, path) of steps, `parents` are runs whose children are asked.
+with waiters (run_id) as materialized (
+    select distinct run_id from watchers
+    where kind = 'run' and target <> '' and target in (select value from json_each(:targets))
+),
+concerned (run_id) as materialized (
+    select value from json_each(:inside) union select run_id from waiters
+)
+select
+    (select json_group_array({run as json}) from runs
+     where run_id in (select value from json_each(:runs) union select run_id from waiters)),
+    (select json_group_array({watcher as json}) from watchers
+     where run_id in (select run_id from concerned)),
+    (select json_group_array({signal as json}) from signals
+     where run_id in (select value from json_each(:inside))),
+    (select json_group_array({step as json of s})
+     from concerned as c cross join watchers as w on w.run_id = c.run_id
+     cross join steps as s
+         on s.run_id = w.run_id and s.generation = w.generation and s.path = w.path and s.superseded = 0),
+    (select json_group_array({step as json of s})
+     from json_each(:waits) as w cross join runs as r on r.run_id = w.value ->> 0
+     cross join steps as s
+         on s.run_id = r.run_id and s.generation = r.generation and s.path = w.value ->> 1
+         and s.superseded = 0),
+    (select json_group_array({key as json of k})
+     from json_each(:keys) as w cross join keys as k on k.scope = w.value ->> 0 and k.key = w.value ->> 1),
+    (select json_group_array({watcher as json}) from watchers
+     where kind = 'run' and target <> '' and target in (select value from json_each(:targets))),
+    (select json_group_array(json_array(parent_run_id, run_id)) from runs
+     where parent_run_id in (select value from json_each(:parents)));
+
+
+-- --- a batch: rows that were not prefetched ----------------------------------------------------------
+
+-- name: step
+-- The living row of a path.
+select json_group_array({step as json}) from steps
+where run_id = :run_id and generation = :generation and path = :path and superseded = 0;
+
+-- name: steps
+-- A whole generation, with what was superseded: only retry asks.
+select json_group_array({step as json}) from steps where run_id = :run_id and generation = :generation;
+
+-- name: watchers
+-- What one run waits for.
+select json_group_array({watcher as json}) from watchers where run_id = :run_id;
+
+-- name: watchers_on_run
+-- Who waits for one run to end.
+select json_group_array({watcher as json}) from watchers
+where kind = 'run' and target <> '' and target = :run_id;
+
+-- name: signals
+-- What is buffered for one run.
+select json_group_array({signal as json}) from signals where run_id = :run_id;
+
+-- name: children
+-- All children, ended ones too: whether one lives is decided on its row in the working set.
+select json_group_array(json_array(parent_run_id, run_id)) from runs where parent_run_id = :run_id;
+
+-- name: key
+-- One idempotency key.
+select json_group_array({key as json}) from keys where scope = :scope and key = :key;
+
+-- name: dead_letter
+-- One dead letter.
+select json_group_array({letter as json}) from dead_letters where dead_letter_id = :dead_letter_id;
+
+-- name: dead_letters
+-- The dead letters of one run.
+select json_group_array({letter as json}) from dead_letters where run_id = :run_id;
+
+-- name: last_position
+-- Positions are dense, so the next one is the highest plus one; the transaction keeps others out.
+select coalesce(max(position), 0) from events;
+
+
+-- --- a batch: questions that an index answers --------------------------------------------------------
+
+-- name: ready_runs
+-- In the order of ready_at from a covering index; workflows of others are stepped over there, not read.
+select json_group_array({run as json}) from (
+    select * from runs
+    where ready_at <= :now
+    and exists (
+        select 1 from json_each(:workflows) as w
+        where w.value ->> 0 = runs.workflow and w.value ->> 1 = runs.version
+    )
+    order by ready_at, run_id limit :limit
+);
+
+-- name: next_ready_at
+-- The first ready run that is not due yet.
+select min(ready_at) from runs where ready_at > :now;
+
+-- name: running_owners
+-- Who is said to run something, and the lease of each: a handful. Read from the index by status alone.
+select json_group_array(json_array(
+    owner, (select lease_until from workers where worker_id = owner)
+)) from (select distinct owner from runs where status = 'running');
+
+-- name: orphans
+-- Running runs of these owners, or of nobody.
+select json_group_array({run as json}) from (
+    select * from runs
+    where status = 'running' and (owner is null or owner in (select value from json_each(:owners)))
+    order by run_id limit :limit
+);
+
+-- name: finished_before
+-- The oldest ends first.
+select json_group_array(run_id) from (
+    select run_id from runs where finished_at < :at order by finished_at, run_id limit :limit
+);
+
+-- name: due_watchers
+-- Deadlines that have passed, earliest first.
+select json_group_array({watcher as json}) from (
+    select * from watchers where deadline_at <= :now
+    order by deadline_at, run_id, path, ix limit :limit
+);
+
+-- name: expired_signals
+-- Buffered signals whose time has run out.
+select json_group_array({signal as json}) from (
+    select * from signals where expires_at < :now order by expires_at, position limit :limit
+);
+
+-- name: next_deadline
+-- Two looks at the low end of two indexes.
+select
+    (select min(deadline_at) from watchers where deadline_at is not null),
+    (select min(expires_at) from signals where expires_at is not null);
+
+
+-- --- a batch: writing the net change -----------------------------------------------------------------
+
+-- name: insert_runs
+-- New runs; that none exists under the id was seen in this transaction.
+insert into runs ({run columns}) select * from ({rows}) limit ?;
+
+-- name: insert_plain_runs
+-- A run that was just started, with no tags, entity, key or parent: a third of the columns to bind.
+insert into runs (
+    run_id, workflow, version, status, input, created_at, owner, fence, ready_at,
+    generation, revision, pause_requested, cancel_requested, depth
+)
+select *, 0, 0, 0, 0, 0 from ({rows}) limit ?;
+
+-- name: move_runs
+-- Parked and woken: the moves of a healthy run between its start and its end.
+update runs set status = v.column2, owner = v.column3, fence = v.column4, revision = v.column5
+from (select * from ({rows}) limit ?) as v
+where runs.run_id = v.column1;
+
+-- name: change_runs
+-- All that ever changes but continue_as. Workflow, input and creation are not named, so their indexes rest.
+update runs set
+    status = v.column2, owner = v.column3, fence = v.column4, revision = v.column5, ready_at = v.column6,
+    finished_at = v.column7, output = v.column8, error = v.column9, reason = v.column10,
+    pause_requested = v.column11, cancel_requested = v.column12, published = v.column13
+from (select * from ({rows}) limit ?) as v
+where runs.run_id = v.column1;
+
+-- name: forget_runs
+-- Before a run is written anew from end to end (continue_as); nothing refers to its rowid.
+delete from runs where run_id in (select value from json_each(:run_ids));
+
+-- name: insert_steps
+-- A second checkpoint of a path breaks the unique index, and with it the batch.
+insert into steps ({step columns}) select * from ({rows}) limit ?;
+
+-- name: insert_plain_steps
+-- The hot statement: a step that was done at its first attempt. Half the columns, half the binding.
+insert into steps (
+    run_id, generation, path, name, seq, value, started_at, recorded_at, kind, state, attempt, superseded
+)
+select *, 'step', 'done', 1, 0 from ({rows}) limit ?;
+
+-- name: insert_open_waits
+-- A wait that begins.
+insert into steps (
+    run_id, generation, path, kind, name, wait, started_at, state, seq, attempt, superseded
+)
+select *, 'open', 0, 1, 0 from ({rows}) limit ?;
+
+-- name: decide_waits
+-- A wait that has a row, ended by its winner.
+update steps set
+    state = v.column4, seq = v.column5, value = v.column6, error = v.column7, winner = v.column8,
+    recorded_at = v.column9
+from (select * from ({rows}) limit ?) as v
+where steps.run_id = v.column1 and steps.generation = v.column2 and steps.path = v.column3
+and steps.superseded = 0;
+
+-- name: put_steps
+-- A step that may or may not have a row: mostly a later attempt of a retried one.
+insert into steps ({step columns}) select * from ({rows}) where true limit ?
+on conflict (run_id, generation, path, superseded) do update set
+    kind = excluded.kind, name = excluded.name, state = excluded.state, seq = excluded.seq,
+    value = excluded.value, error = excluded.error, attempt = excluded.attempt, winner = excluded.winner,
+    wait = excluded.wait, started_at = excluded.started_at, recorded_at = excluded.recorded_at,
+    retry_at = excluded.retry_at;
+
+-- name: supersede_step
+-- The living row takes the next number of its path and is never found by path again.
+update steps set
+    state = 'superseded',
+    superseded = (
+        select max(s.superseded) + 1 from steps as s
+        where s.run_id = :run_id and s.generation = :generation and s.path = :path
+    )
+where run_id = :run_id and generation = :generation and path = :path and superseded = 0;
+
+-- name: delete_steps_before
+-- Histories of past generations; `before` are (run, generation).
+delete from steps where rowid in (
+    select s.rowid from json_each(:before) as b
+    cross join steps as s on s.run_id = b.value ->> 0 and s.generation < b.value ->> 1
+);
+
+-- name: insert_watchers
+-- Open waits.
+insert into watchers ({watcher columns}) select * from ({rows}) limit ?;
+
+-- name: delete_watchers
+-- By whole keys, so that only what this batch knows of goes.
+delete from watchers where (run_id, path, ix) in (select * from ({rows}) limit ?);
+
+-- name: insert_signals
+-- Signals nobody waited for.
+insert into signals ({signal columns}) select * from ({rows}) limit ?;
+
+-- name: delete_signals
+-- Taken, replaced, expired or discarded.
+delete from signals where signal_id in (select value from json_each(:signal_ids));
+
+-- name: insert_keys
+-- Each was looked for in this transaction.
+insert into keys ({key columns}) select * from ({rows}) limit ?;
+
+-- name: insert_events
+-- Positions were given in order; the ledger never changes a row.
+insert into events (
+    position, event_id, type, entity_type, entity_id, payload, caused_by, root_id, depth, occurred_at,
+    recorded_at
+)
+select *, column10 from ({rows}) limit ?;
+
+-- name: insert_plain_events
+-- Facts without a cause and a chain, which are nearly all the engine's own.
+insert into events (
+    position, event_id, type, entity_type, entity_id, payload, occurred_at, recorded_at, depth
+)
+select *, column7, 0 from ({rows}) limit ?;
+
+-- name: put_dead_letters
+-- A letter that was put back by a retry and died again stands there as it died last.
+insert or replace into dead_letters ({letter columns}) select * from ({rows}) limit ?;
+
+-- name: delete_dead_letters
+-- Sent again or put back.
+delete from dead_letters where dead_letter_id in (select value from json_each(:dead_letter_ids));
+
+-- name: insert_commit
+-- The proof that the batch happened, in its own transaction.
+insert into commits (number, batch_id, at) values (:number, :batch_id, :at);
+
+-- name: prune_commits
+-- Only fresh batches are ever settled. The newest row always stays: its number must not be given twice.
+delete from commits where number < :number;
+
+
+-- --- a batch: pruning whole runs ---------------------------------------------------------------------
+
+-- name: delete_steps_of
+-- All generations.
+delete from steps where run_id in (select value from json_each(:run_ids));
+
+-- name: delete_watchers_of
+-- An ended run has none; a broken one might.
+delete from watchers where run_id in (select value from json_each(:run_ids));
+
+-- name: delete_signals_of
+-- Likewise.
+delete from signals where run_id in (select value from json_each(:run_ids));
+
+-- name: delete_keys_of
+-- Keys live as long as their run.
+delete from keys where run_id in (select value from json_each(:run_ids));
+
+-- name: delete_dead_letters_of
+-- Letters too.
+delete from dead_letters where run_id in (select value from json_each(:run_ids));
+
+
+-- --- workers and catalogue ---------------------------------------------------------------------------
+
+-- name: worker
+-- Whether that worker has a row, and until when its lease runs.
+select lease_until from workers where worker_id = :worker_id;
+
+-- name: put_worker
+-- The first beat makes the row, the others move the lease.
+insert into workers (worker_id, started_at, lease_until) values (:worker_id, :started_at, :lease_until)
+on conflict (worker_id) do update set lease_until = excluded.lease_until;
+
+-- name: delete_worker
+-- It stopped, or was found dead.
+delete from workers where worker_id = :worker_id;
+
+-- name: workflow
+-- A line of the catalogue.
+select json_group_array({workflow as json}) from workflows where name = :name and version = :version;
+
+-- name: put_workflow
+-- Changes nothing, and counts nothing, when the line stands there just so.
+insert into workflows (name, version, input_schema, output_schema, signals, strict_signals)
+values (:name, :version, :input_schema, :output_schema, :signals, :strict_signals)
+on conflict (name, version) do update set
+    input_schema = excluded.input_schema, output_schema = excluded.output_schema,
+    signals = excluded.signals, strict_signals = excluded.strict_signals
+where (input_schema, output_schema, signals, strict_signals) is not (
+    excluded.input_schema, excluded.output_schema, excluded.signals, excluded.strict_signals
+);
+
+
+-- --- reads -------------------------------------------------------------------------------------------
+
+-- name: settled
+-- Whether a batch was committed.
+select exists (select 1 from commits where batch_id = :batch_id);
+
+-- name: load
+-- Runs and the living rows of their present generation, from one snapshot.
+select
+    (select json_group_array({run as json}) from runs
+     where run_id in (select value from json_each(:run_ids))),
+    (select json_group_array({step as json of s})
+     from json_each(:run_ids) as w cross join runs as r on r.run_id = w.value
+     cross join steps as s on s.run_id = r.run_id and s.generation = r.generation
+     where s.superseded = 0);
+
+-- name: ended
+-- Which of the awaited runs are over, in one look for all who await here.
+select json_group_array({run as json}) from runs
+where run_id in (select value from json_each(:run_ids)) and finished_at is not null;
+
+-- name: due
+-- Three looks at the low end of three indexes.
+select
+    (select min(deadline_at) from watchers where deadline_at is not null),
+    (select min(expires_at) from signals where expires_at is not null),
+    (select min(ready_at) from runs where ready_at is not null);
+
+-- name: sweep
+-- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.
+with place (created_at, run_id) as materialized (
+    select coalesce((select created_at from runs where run_id = :after), -1), :after
+),
+parked (run_id, created_at) as (
+    select run_id, created_at from (
+        select run_id, created_at from runs
+        where status = 'waiting' and (created_at, run_id) > (select created_at, run_id from place)
+        order by created_at, run_id limit :limit
+    )
+    union all
+    select run_id, created_at from (
+        select run_id, created_at from runs
+        where status = 'sleeping' and (created_at, run_id) > (select created_at, run_id from place)
+        order by created_at, run_id limit :limit
+    )
+)
+select json_group_array(json_array(run_id, watches)) from (
+    select run_id, exists (select 1 from watchers as w where w.run_id = parked.run_id) as watches
+    from parked order by created_at, run_id limit :limit
+);
+
+-- name: catalogue
+-- The whole catalogue; it is small.
+select json_group_array({workflow as json}) from workflows;
+
+-- name: run
+-- One run.
+select json_group_array({run as json}) from runs where run_id = :run_id;
+
+-- name: history
+-- Everything recorded for one run.
+select json_group_array({step as json}) from steps where run_id = :run_id;
+
+-- name: find_waiting
+-- One index gives them by target, then run and path.
+select json_group_array({watcher as json}) from (
+    select * from watchers
+    where kind = 'signal' and target <> '' and target = :signal
+    and (run_id, path) > (:after_run_id, :after_path)
+    and (:opened_before is null or opened_at < :opened_before)
+    order by run_id, path, ix limit :limit
+);
+
+-- name: signal
+-- Where a signal is: in the buffer, among the dead letters, or told of on the ledger under its own id.
+select
+    (select json_group_array({signal as json}) from signals where signal_id = :signal_id),
+    (select json_group_array({letter as json}) from dead_letters where dead_letter_id = :signal_id),
+    (select json_group_array({event as json}) from events where event_id = :signal_id);
+
+-- name: page_dead_letters
+-- By id.
+select json_group_array({letter as json}) from (
+    select * from dead_letters where dead_letter_id > :after order by dead_letter_id limit :limit
+);
+
+-- name: page_dead_letters_of_run
+-- By id, of one run.
+select json_group_array({letter as json}) from (
+    select * from dead_letters where run_id = :run_id and dead_letter_id > :after
+    order by dead_letter_id limit :limit
+);
+
+-- name: page_events
+-- The ledger in its order; {narrowed} is nothing, or one or both of the next two.
+select json_group_array({event as json}) from (
+    select * from events where position > :after {narrowed} order by position limit :limit
+);
+
+-- name: events_of_type
+-- Found in order by the index by type.
+and type = :type
+
+-- name: events_of_entity
+-- A timeline is short: the index by entity finds it, then it is sorted.
+and entity_type = :entity_type and entity_id = :entity_id
+
+-- name: page_runs
+-- Newest first; {narrowed} is any of the following, and the first of them that has an index leads.
+select json_group_array({run as json}) from (
+    select * from runs where {narrowed} order by created_at desc, run_id desc limit :limit
+);
+
+-- name: runs_all
+-- No condition at all.
+true
+
+-- name: runs_after
+-- The page after the last run seen.
+(created_at, run_id) < (:after_created_at, :after_run_id)
+
+-- name: runs_created_from
+-- From this time on.
+created_at >= :created_from
+
+-- name: runs_created_before
+-- Before this time.
+created_at < :created_before
+
+-- name: runs_of_workflow
+-- Of one workflow, any version.
+workflow = :workflow
+
+-- name: runs_of_entity
+-- About one entity.
+entity_type = :entity_type and entity_id = :entity_id
+
+-- name: runs_of_parent
+-- Started by one run.
+parent_run_id = :parent_run_id
+
+-- name: runs_of_statuses
+-- Several statuses as several walks along one index, each no longer than a page; else all would be sorted.
+-- {narrowed} is the rest of the conditions.
+rowid in (
+    select found.value from json_each(:statuses) as asked cross join json_each((
+        select json_group_array(page.id) from (
+            select rowid as id from runs where status = asked.value and {narrowed}
+            order by created_at desc, run_id desc limit :limit
+        ) as page
+    )) as found
+)
+
+-- name: runs_of_status
+-- When another index leads, the status is only compared.
+status in (select value from json_each(:statuses))
+
+-- name: runs_tagged
+-- Within what the other conditions leave; any value when none is given.
+exists (
+    select 1 from json_each(runs.tags) as t
+    where t.key = :tag_name and (:tag_value is null or t.value = :tag_value)
+)
+
+-- name: counts
+-- By status from its index, every other table by its smallest one.
+select
+    (select json_group_object(status, n) from (select status, count(*) as n from runs group by status)),
+    json_object(
+        'steps', (select count(*) from steps),
+        'watchers', (select count(*) from watchers),
+        'signals', (select count(*) from signals),
+        'keys', (select count(*) from keys),
+        'events', (select count(*) from events),
+        'dead_letters', (select count(*) from dead_letters),
+        'workers', (select count(*) from workers),
+        'workflows', (select count(*) from workflows)
+    );
+
+
+-- --- the file itself ---------------------------------------------------------------------------------
+
+-- name: has_meta
+-- Whether this file has a schema of ours at all.
+select exists (select 1 from sqlite_schema where type = 'table' and name = 'meta');
+
+-- name: meta
+-- A fact about the file.
+select value from meta where name = :name;
+
+-- name: put_meta
+-- Sets a fact about the file.
+insert into meta (name, value) values (:name, :value)
+on conflict (name) do update set value = excluded.value;
+
+-- name: begin
+-- The write lock at once: a transaction that reads first and then wants to write is refused (BUSY_SNAPSHOT).
+begin immediate;
+
+-- name: commit
+-- With synchronous=FULL this returns when the disk has it.
+commit;
+
+-- name: rollback
+-- Nothing of the batch happened.
+rollback;
+
+-- name: checkpoint
+-- Copies the log into the database and empties it, so that its size says how much is left to copy. With a
+-- reader in the way it copies what it can and answers "busy".
+pragma wal_checkpoint(truncate);

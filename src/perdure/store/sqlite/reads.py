@@ -1,0 +1,245 @@
+"""Reads: two threads with a connection each, beside the writer and never in its way.
+
+Each call is one statement and so one snapshot, taken after the call began: it sees every commit that was
+acknowledged to this process. Connections are `query_only`. Rows come as JSON and are decoded into records.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.model.records import (
+    DeadLetterRecord,
+    EventRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.store.base import Due, RunFilter
+from perdure.store.sqlite import opening
+from perdure.store.sqlite.statements import (
+    Statements,
+    as_json,
+    decode_events,
+    decode_letters,
+    decode_owners,
+    decode_runs,
+    decode_signals,
+    decode_steps,
+    decode_watchers,
+    decode_workflows,
+    queries,
+)
+
+Found = TypeVar("Found")
+
+_threads = 2
+_decode_swept = msgspec.json.Decoder(list[tuple[str, int]]).decode
+_decode_counts = msgspec.json.Decoder(dict[str, int]).decode
+
+
+class Reads:
+    """The reading half of the store."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._pool = ThreadPoolExecutor(_threads, thread_name_prefix="perdure-sqlite-read")
+
+    async def ask(self, read: Callable[[Statements], Found]) -> Found:
+        """Run a read on one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._on_thread, read)
+
+    def _on_thread(self, read: Callable[[Statements], Found]) -> Found:
+        sql: Statements | None = getattr(self._local, "sql", None)
+        if sql is None:
+            connection = opening.connect(self._path, reader=True)
+            self._connections.append(connection)
+            sql = self._local.sql = Statements(connection)
+        return read(sql)
+
+    def close(self) -> None:
+        """Wait for reads under way, then close. Blocks; not for the loop."""
+        self._pool.shutdown(wait=True)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+
+# --- for the engine --------------------------------------------------------------------------------------
+
+
+def settled(sql: Statements, batch_id: str) -> bool:
+    return bool(sql.row("settled", {"batch_id": batch_id})[0])
+
+
+def load(sql: Statements, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
+    runs, steps = sql.row("load", {"run_ids": as_json(list(dict.fromkeys(run_ids)))})
+    steps_of: dict[str, list[StepRecord]] = {}
+    found = []
+    for run in decode_runs(runs):
+        steps_of[run.run_id] = []
+        found.append((run, steps_of[run.run_id]))
+    for step in decode_steps(steps):
+        steps_of[step.run_id].append(step)
+    return found
+
+
+def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:
+    return sql.records(decode_runs, "ended", {"run_ids": as_json(list(run_ids))})
+
+
+def due(sql: Statements) -> Due:
+    deadline_at, expires_at, ready_at = sql.row("due")
+    deadlines = [at for at in (deadline_at, expires_at) if at is not None]
+    return Due(min(deadlines, default=None), ready_at)
+
+
+def sweep(sql: Statements, after: str, limit: int) -> tuple[list[str], str]:
+    parked = sql.records(_decode_swept, "sweep", {"after": after, "limit": limit})
+    suspects = [run_id for run_id, watches in parked if not watches]
+    return suspects, parked[-1][0] if len(parked) == limit else ""
+
+
+def has_orphans(sql: Statements, is_live: Callable[[str, int], bool]) -> bool:
+    return any(
+        owner is None or lease_until is None or not is_live(owner, lease_until)
+        for owner, lease_until in sql.records(decode_owners, "running_owners")
+    )
+
+
+def catalogue(sql: Statements) -> list[WorkflowRecord]:
+    rows = sql.records(decode_workflows, "catalogue")
+    return sorted(rows, key=lambda one: (one.name, one.version))
+
+
+# --- for people ------------------------------------------------------------------------------------------
+
+
+def run(sql: Statements, run_id: str) -> RunRecord | None:
+    found = sql.records(decode_runs, "run", {"run_id": run_id})
+    return found[0] if found else None
+
+
+def history(sql: Statements, run_id: str) -> list[StepRecord]:
+    rows = sql.records(decode_steps, "history", {"run_id": run_id})
+    return sorted(rows, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+
+
+def runs(
+    sql: Statements, where: RunFilter, after: tuple[int, str] | None, limit: int
+) -> list[RunRecord]:
+    text, params = runs_query(where, after, limit)
+    return decode_runs(sql.connection.execute(text, params).fetchone()[0])
+
+
+def runs_query(
+    where: RunFilter, after: tuple[int, str] | None, limit: int
+) -> tuple[str, dict[str, Any]]:
+    """The statement for a page of runs. Exactly one index leads: entity, parent, status, workflow, age."""
+    params: dict[str, Any] = {"limit": limit}
+    conditions = []
+
+    def narrow(name: str, **values: object) -> None:
+        conditions.append(queries[name])
+        params.update(values)
+
+    if after is not None:
+        narrow("runs_after", after_created_at=after[0], after_run_id=after[1])
+    if where.created_from is not None:
+        narrow("runs_created_from", created_from=where.created_from)
+    if where.created_before is not None:
+        narrow("runs_created_before", created_before=where.created_before)
+    if where.workflow is not None:
+        narrow("runs_of_workflow", workflow=where.workflow)
+    if where.entity is not None:
+        narrow("runs_of_entity", entity_type=where.entity[0], entity_id=where.entity[1])
+    if where.parent_run_id is not None:
+        narrow("runs_of_parent", parent_run_id=where.parent_run_id)
+    if where.tag is not None:
+        narrow("runs_tagged", tag_name=where.tag[0], tag_value=where.tag[1])
+    narrowed = " and ".join(conditions) or queries["runs_all"]
+    if where.statuses:
+        params["statuses"] = as_json(where.statuses)
+        if where.entity is not None or where.parent_run_id is not None:
+            narrowed += " and " + queries["runs_of_status"]
+        else:
+            narrowed = queries["runs_of_statuses"].replace("{narrowed}", narrowed)
+    return queries["page_runs"].replace("{narrowed}", narrowed), params
+
+
+def waiting(sql: Statements, run_id: str) -> list[WatcherRecord]:
+    rows = sql.records(decode_watchers, "watchers", {"run_id": run_id})
+    return sorted(rows, key=lambda one: (one.opened_at, one.path, one.ix))
+
+
+def find_waiting(
+    sql: Statements,
+    signal: str,
+    opened_before: int | None,
+    after: tuple[str, str] | None,
+    limit: int,
+) -> list[WatcherRecord]:
+    after_run_id, after_path = after or ("", "")
+    params = {
+        "signal": signal,
+        "opened_before": opened_before,
+        "after_run_id": after_run_id,
+        "after_path": after_path,
+        "limit": limit,
+    }
+    return sql.records(decode_watchers, "find_waiting", params)
+
+
+def buffered(sql: Statements, run_id: str) -> list[SignalRecord]:
+    rows = sql.records(decode_signals, "signals", {"run_id": run_id})
+    return sorted(rows, key=lambda one: one.position)
+
+
+def signal(sql: Statements, signal_id: str) -> SignalRecord | DeadLetterRecord | EventRecord | None:
+    signals, letters, events = sql.row("signal", {"signal_id": signal_id})
+    for kept in decode_signals(signals):
+        return kept
+    for letter in decode_letters(letters):
+        return letter
+    for fact in decode_events(events):
+        return fact
+    return None
+
+
+def dead_letters(
+    sql: Statements, run_id: str | None, after: str, limit: int
+) -> list[DeadLetterRecord]:
+    params = {"after": after, "limit": limit}
+    if run_id is None:
+        return sql.records(decode_letters, "page_dead_letters", params)
+    return sql.records(decode_letters, "page_dead_letters_of_run", {**params, "run_id": run_id})
+
+
+def events(
+    sql: Statements, after: int, limit: int, type_: str | None, entity: tuple[str, str] | None
+) -> list[EventRecord]:
+    params: dict[str, object] = {"after": after, "limit": limit}
+    narrowed = []
+    if type_ is not None:
+        narrowed.append(queries["events_of_type"])
+        params["type"] = type_
+    if entity is not None:
+        narrowed.append(queries["events_of_entity"])
+        params["entity_type"], params["entity_id"] = entity
+    text = queries["page_events"].replace("{narrowed}", " ".join(narrowed))
+    return decode_events(sql.connection.execute(text, params).fetchone()[0])
+
+
+def counts(sql: Statements) -> dict[str, int]:
+    by_status, tables = map(_decode_counts, sql.row("counts"))
+    statuses = {f"runs.{status}": count for status, count in by_status.items()}
+    return {"runs": sum(by_status.values()), **statuses, **tables}

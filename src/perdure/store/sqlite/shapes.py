@@ -1,0 +1,203 @@
+"""Ways to write many rows with one call: which columns are bound, which the statement sets itself.
+
+Binding a value costs a tenth of a microsecond or two with the interpreter lock held, so the usual
+rows have statements of their own that bind half as much. A row takes the first shape it fits; the
+last one fits all. Statements come in sizes 1, 2, 3, 4, 6, 8, 12, 16, … rows, each filled up with
+rows that are never read (`limit ?`), so that few texts serve all batches and stay prepared.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+from perdure.model.records import (
+    DeadLetterRecord,
+    KeyRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WatcherRecord,
+)
+from perdure.store.sqlite.statements import Statements, queries
+
+# Variables of one statement. SQLite takes 32,766; one this large already weighs a megabyte.
+_variables_max: Final = 16_384
+# Fewer rows than this are not worth a call of their own, if another shape is written anyway.
+_worth_a_call: Final = 32
+
+
+class Shape:
+    """A statement of queries.sql and the columns it binds. Other fields are `given` or defaults."""
+
+    def __init__(
+        self,
+        name: str,
+        record: type[msgspec.Struct],
+        columns: Sequence[str] | None = None,
+        **given: object,
+    ) -> None:
+        bound = columns or record.__struct_fields__
+        rest = [one for one in msgspec.structs.fields(record) if one.name not in bound]
+        self._rest = attrgetter(*(one.name for one in rest)) if rest else None
+        self._given = tuple(given.get(one.name, one.default) for one in rest)
+        self._init(name, len(bound), attrgetter(*bound))
+
+    @classmethod
+    def of_tuples(cls, name: str, width: int) -> "Shape":
+        """A shape for rows that are tuples of just the columns."""
+        shape = cls.__new__(cls)
+        shape._rest = None
+        shape._init(name, width, tuple)
+        return shape
+
+    def _init(self, name: str, width: int, columns: Callable[[Any], Iterable[object]]) -> None:
+        self._template = queries[name]
+        self._texts: dict[int, str] = {}
+        self._width = width
+        self._columns = columns
+        self._rows_max = 1
+        while 2 * self._rows_max * width <= _variables_max:
+            self._rows_max *= 2
+
+    def fits(self, row: Any) -> bool:
+        """Whether the fields that are not bound are as the statement sets them."""
+        return self._rest is None or bool(self._rest(row) == self._given)
+
+    def fits_change(self, old: Any, new: Any) -> bool:
+        """Whether the fields that are not bound are unchanged."""
+        return self._rest is None or bool(self._rest(old) == self._rest(new))
+
+    def write(self, sql: Statements, rows: Sequence[Any]) -> None:
+        """Write rows of this shape, with as few calls as fit."""
+        for start in range(0, len(rows), self._rows_max):
+            part = rows[start : start + self._rows_max]
+            count = len(part)
+            size = padded(count)
+            values = list(chain.from_iterable(map(self._columns, part)))
+            if size > count:
+                values.extend([None] * ((size - count) * self._width))
+            values.append(count)
+            sql.write(self._text(size), values)
+
+    def _text(self, size: int) -> str:
+        text = self._texts.get(size)
+        if text is None:
+            row = "(" + ", ".join("?" * self._width) + ")"
+            rows = "values " + ", ".join([row] * size)
+            text = self._texts[size] = self._template.replace("{rows}", rows)
+        return text
+
+
+def padded(count: int) -> int:
+    """The size of the statement that takes `count` rows."""
+    size: int = 1 << (count - 1).bit_length()
+    smaller = size * 3 // 4
+    return smaller if size >= 4 and count <= smaller else size
+
+
+def write_new(sql: Statements, rows: Iterable[Any], *shapes: Shape) -> None:
+    """Insert rows, each by the first shape that it fits; the last shape fits all."""
+    groups: list[list[Any]] = [[] for _ in shapes]
+    for row in rows:
+        for shape, group in zip(shapes, groups, strict=True):
+            if shape.fits(row):
+                group.append(row)
+                break
+    _write(sql, shapes, groups)
+
+
+def write_changed(sql: Statements, changes: Iterable[tuple[Any, Any]], *shapes: Shape) -> list[Any]:
+    """Update rows from (old, new) pairs, likewise; gives back those that no shape can tell."""
+    groups: list[list[Any]] = [[] for _ in shapes]
+    left = []
+    for old, new in changes:
+        for shape, group in zip(shapes, groups, strict=True):
+            if shape.fits_change(old, new):
+                group.append(new)
+                break
+        else:
+            left.append(new)
+    _write(sql, shapes, groups)
+    return left
+
+
+def _write(sql: Statements, shapes: Sequence[Shape], groups: list[list[Any]]) -> None:
+    """A few rows go with the last shape, unless theirs is the only call."""
+    last = groups[-1]
+    if sum(map(bool, groups)) > 1:
+        for group in groups[:-1]:
+            if len(group) < _worth_a_call:
+                last.extend(group)
+                group.clear()
+    for shape, group in zip(shapes, groups, strict=True):
+        shape.write(sql, group)
+
+
+insert_runs = Shape("insert_runs", RunRecord)
+insert_plain_runs = Shape(
+    "insert_plain_runs",
+    RunRecord,
+    (
+        "run_id",
+        "workflow",
+        "version",
+        "status",
+        "input",
+        "created_at",
+        "owner",
+        "fence",
+        "ready_at",
+    ),
+)
+move_runs = Shape("move_runs", RunRecord, ("run_id", "status", "owner", "fence", "revision"))
+change_runs = Shape(
+    "change_runs",
+    RunRecord,
+    (
+        "run_id",
+        "status",
+        "owner",
+        "fence",
+        "revision",
+        "ready_at",
+        "finished_at",
+        "output",
+        "error",
+        "reason",
+        "pause_requested",
+        "cancel_requested",
+        "published",
+    ),
+)
+
+insert_steps = Shape("insert_steps", StepRecord)
+insert_plain_steps = Shape(
+    "insert_plain_steps",
+    StepRecord,
+    ("run_id", "generation", "path", "name", "seq", "value", "started_at", "recorded_at"),
+    kind="step",
+    state="done",
+)
+insert_open_waits = Shape(
+    "insert_open_waits",
+    StepRecord,
+    ("run_id", "generation", "path", "kind", "name", "wait", "started_at"),
+    state="open",
+)
+decide_waits = Shape(
+    "decide_waits",
+    StepRecord,
+    ("run_id", "generation", "path", "state", "seq", "value", "error", "winner", "recorded_at"),
+)
+put_steps = Shape("put_steps", StepRecord)
+
+insert_watchers = Shape("insert_watchers", WatcherRecord)
+delete_watchers = Shape.of_tuples("delete_watchers", 3)
+insert_signals = Shape("insert_signals", SignalRecord)
+insert_keys = Shape("insert_keys", KeyRecord)
+insert_events = Shape.of_tuples("insert_events", 10)
+insert_plain_events = Shape.of_tuples("insert_plain_events", 7)
+put_dead_letters = Shape("put_dead_letters", DeadLetterRecord)

@@ -1,0 +1,115 @@
+"""Statements of queries.sql, made ready for one connection: marks filled in, few calls, whole records.
+
+A read is one call that gives JSON arrays, decoded straight into records; a write is one call that binds many
+rows. See the head of queries.sql for the reason. The texts are built once and stay in the driver's cache.
+"""
+
+import re
+import sqlite3
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from perdure.model.records import (
+    DeadLetterRecord,
+    EventRecord,
+    KeyRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.store.sql import load_queries
+
+Row = TypeVar("Row")
+
+_records: Final[dict[str, type[msgspec.Struct]]] = {
+    "run": RunRecord,
+    "step": StepRecord,
+    "watcher": WatcherRecord,
+    "signal": SignalRecord,
+    "key": KeyRecord,
+    "event": EventRecord,
+    "letter": DeadLetterRecord,
+    "workflow": WorkflowRecord,
+}
+_mark = re.compile(r"\{(\w+) as json(?: of (\w+))?\}|\{(\w+) columns\}")
+
+
+def _filled(match: re.Match[str]) -> str:
+    name, table, listed = match.groups()
+    if listed is not None:
+        return ", ".join(_records[listed].__struct_fields__)
+    record = _records[name]
+    prefix = "" if table is None else f"{table}."
+    types = typing.get_type_hints(record)
+    return "json_object({})".format(
+        ", ".join(
+            f"'{field}', {_as_json(prefix + field, types[field])}"
+            for field in record.__struct_fields__
+        )
+    )
+
+
+def _as_json(column: str, type_: object) -> str:
+    # SQLite has no truth values; the decoder accepts nothing else for a bool.
+    return f"json(iif({column}, 'true', 'false'))" if type_ is bool else column
+
+
+queries: Final[dict[str, str]] = {
+    name: _mark.sub(_filled, text) for name, text in load_queries(__package__).items()
+}
+
+decode_runs = msgspec.json.Decoder(list[RunRecord]).decode
+decode_steps = msgspec.json.Decoder(list[StepRecord]).decode
+decode_watchers = msgspec.json.Decoder(list[WatcherRecord]).decode
+decode_signals = msgspec.json.Decoder(list[SignalRecord]).decode
+decode_keys = msgspec.json.Decoder(list[KeyRecord]).decode
+decode_events = msgspec.json.Decoder(list[EventRecord]).decode
+decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
+decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
+# (owner, its lease if it has a row); a running run should have an owner.
+decode_owners = msgspec.json.Decoder(list[tuple[str | None, int | None]]).decode
+decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+_encode = msgspec.json.encode
+
+
+def as_json(value: object) -> str:
+    """A list of ids or keys as the text that `json_each` takes."""
+    return _encode(value).decode()
+
+
+_nothing: Final[Mapping[str, object]] = {}
+
+
+class Statements:
+    """The named statements on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._execute = connection.execute
+
+    def row(self, name: str, params: Mapping[str, object] = _nothing) -> Any:
+        """The first row of a query that always has one, or None."""
+        return self._execute(queries[name], params).fetchone()
+
+    def records(
+        self,
+        decode: Callable[[str], list[Row]],
+        name: str,
+        params: Mapping[str, object] = _nothing,
+    ) -> list[Row]:
+        """The records of a query that gives one JSON array."""
+        return decode(self._execute(queries[name], params).fetchone()[0])
+
+    def run(self, name: str, params: Mapping[str, object] = _nothing) -> int:
+        """Execute; gives how many rows changed."""
+        return self._execute(queries[name], params).rowcount
+
+    def write(self, text: str, values: Sequence[object]) -> None:
+        """Execute a statement that shapes.py has put together."""
+        self._execute(text, values)

@@ -1,0 +1,175 @@
+"""The SQLite store: the contract of `Store` over one writer thread and two reading threads.
+
+A file, its log, a lock file beside it and a directory of life signs. Several processes may share it on one
+machine. What it must never do: write outside the writer thread, or answer before the disk has the commit.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.model.records import (
+    DeadLetterRecord,
+    EventRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.store.base import Applied, BatchFailed, Due, RunFilter, Store
+from perdure.store.sqlite import opening, reads
+from perdure.store.sqlite.opening import Synchronous
+from perdure.store.sqlite.reads import Reads
+from perdure.store.sqlite.statements import Statements
+from perdure.store.sqlite.writer import Writer
+
+Found = TypeVar("Found")
+
+
+class SqliteStore(Store):
+    """A namespace in a file. `ids` is used on the writer thread and must not be shared with another."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock,
+        ids: Ids,
+        synchronous: Synchronous = "FULL",
+        lifecycle: bool = True,
+    ) -> None:
+        self.url = f"sqlite:///{path}"
+        self.path = path
+        self.lifecycle = lifecycle
+        self._clock = clock
+        self._ids = ids
+        self._synchronous = synchronous
+        self._writer: Writer | None = None
+        self._reads: Reads | None = None
+        self._pid = os.getpid()
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Open or make the file; raises StoreRefused. Open already: nothing happens."""
+        self._check_process()
+        if self._writer is not None:
+            return
+        path = opening.checked_path(self.path)
+        writer = Writer(path, self._synchronous, self._clock, self._ids, self.lifecycle)
+        await writer.open()
+        self._writer, self._reads = writer, Reads(path)
+
+    async def close(self) -> None:
+        """Finish what is queued, empty the log into the file, give up the locks. Idempotent."""
+        self._check_process()
+        writer, reads_, self._writer, self._reads = self._writer, self._reads, None, None
+        if reads_ is not None:
+            await asyncio.get_running_loop().run_in_executor(None, reads_.close)
+        if writer is not None:
+            await writer.close()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"this store belongs to process {self._pid}; after a fork make a store of your own"
+            )
+
+    # --- writes ---
+
+    async def apply(self, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
+        self._check_process()
+        if self._writer is None:
+            raise BatchFailed("the store is not open")
+        return await self._writer.apply(batch_id, ops, self.worker_id)
+
+    async def settle(self, batch_id: str) -> bool:
+        return await self._read(reads.settled, batch_id)
+
+    # --- reads ---
+
+    async def _read(self, read: Callable[..., Found], *args: object) -> Found:
+        self._check_process()
+        if self._reads is None:
+            raise RuntimeError("the store is not open")
+
+        def ask(sql: Statements) -> Found:
+            return read(sql, *args)
+
+        return await self._reads.ask(ask)
+
+    async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
+        return await self._read(reads.load, run_ids)
+
+    async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        return await self._read(reads.ended, run_ids)
+
+    async def due(self) -> Due:
+        return await self._read(reads.due)
+
+    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
+        """Look at the next `limit` parked runs by age: those that watch nothing, and where to go on.
+
+        `after` is the place given by the last call; "" is the beginning, given back at the end.
+        """
+        return await self._read(reads.sweep, after, limit)
+
+    async def has_orphans(self) -> bool:
+        writer = self._writer
+        now = self._clock.now()
+
+        def is_live(worker_id: str, lease_until: int) -> bool:
+            return writer is not None and writer.workers.is_live(worker_id, lease_until, now)
+
+        return await self._read(reads.has_orphans, is_live)
+
+    async def catalogue(self) -> list[WorkflowRecord]:
+        return await self._read(reads.catalogue)
+
+    async def run(self, run_id: str) -> RunRecord | None:
+        return await self._read(reads.run, run_id)
+
+    async def history(self, run_id: str) -> list[StepRecord]:
+        return await self._read(reads.history, run_id)
+
+    async def runs(
+        self, where: RunFilter, after: tuple[int, str] | None, limit: int
+    ) -> list[RunRecord]:
+        return await self._read(reads.runs, where, after, limit)
+
+    async def waiting(self, run_id: str) -> list[WatcherRecord]:
+        return await self._read(reads.waiting, run_id)
+
+    async def find_waiting(
+        self, signal: str, opened_before: int | None, after: tuple[str, str] | None, limit: int
+    ) -> list[WatcherRecord]:
+        return await self._read(reads.find_waiting, signal, opened_before, after, limit)
+
+    async def buffered(self, run_id: str) -> list[SignalRecord]:
+        return await self._read(reads.buffered, run_id)
+
+    async def signal(self, signal_id: str) -> SignalRecord | DeadLetterRecord | EventRecord | None:
+        return await self._read(reads.signal, signal_id)
+
+    async def dead_letters(
+        self, run_id: str | None, after: str, limit: int
+    ) -> list[DeadLetterRecord]:
+        return await self._read(reads.dead_letters, run_id, after, limit)
+
+    async def events(
+        self,
+        after: int,
+        limit: int,
+        *,
+        type: str | None = None,
+        entity: tuple[str, str] | None = None,
+    ) -> list[EventRecord]:
+        return await self._read(reads.events, after, limit, type, entity)
+
+    async def counts(self) -> dict[str, int]:
+        return await self._read(reads.counts)

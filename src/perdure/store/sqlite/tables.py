@@ -1,0 +1,663 @@
+"""The working set of one batch: rows read in few calls, changed by any number of ops, written in few calls.
+
+A batch costs what its net change costs: a row that comes and goes within it is never written. Rows live in plain
+dicts by their keys; beside them stands what differs from the file: added, changed, gone. `flush` writes the
+difference; questions that only an index can answer flush first and then ask the file.
+
+Dict values of None say "looked for, not there". Nothing here commits, and nothing outlives the batch but what
+`Remembered` takes over after the commit.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import astuple
+
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.model.outcomes import Wake
+from perdure.model.records import (
+    DeadLetterRecord,
+    KeyRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WatcherRecord,
+    WorkerRecord,
+    WorkflowRecord,
+)
+from perdure.model.status import LIVE
+from perdure.store.sqlite import shapes
+from perdure.store.sqlite.prefetch import Wanted, wanted
+from perdure.store.sqlite.remembered import Remembered
+from perdure.store.sqlite.statements import (
+    Statements,
+    as_json,
+    decode_keys,
+    decode_letters,
+    decode_owners,
+    decode_pairs,
+    decode_runs,
+    decode_signals,
+    decode_steps,
+    decode_watchers,
+    decode_workflows,
+)
+from perdure.store.tables import Tables
+
+StepKey = tuple[str, int, str]  # run_id, generation, path: the living row
+WatcherKey = tuple[str, str, int]  # run_id, path, ix
+
+# A commit gives at most this many numbers: seq = commit number * 2^20 + count. Numbers last for 2^43 commits.
+seqs_per_commit = 2**20
+
+
+class Liveness(Protocol):
+    """Who knows which workers live: the lock files."""
+
+    def is_live(self, worker_id: str, lease_until: int, now: int) -> bool: ...
+
+    def hold(self, worker_id: str) -> None: ...
+
+
+_Record = TypeVar("_Record")
+_decode_ids = msgspec.json.Decoder(list[str]).decode
+
+
+class SqliteTables(Tables):
+    """The rows of one batch on the writer's connection, inside its transaction."""
+
+    def __init__(
+        self,
+        sql: Statements,
+        *,
+        now: int,
+        number: int,
+        worker_id: str | None,
+        lifecycle: bool,
+        ids: Ids,
+        liveness: Liveness,
+        remembered: Remembered,
+    ) -> None:
+        self.now = now
+        self.worker_id = worker_id
+        self.lifecycle = lifecycle
+        self.wakes: list[Wake] = []
+        self._sql = sql
+        self._ids = ids
+        self._liveness = liveness
+        self._remembered = remembered
+        self._seq = number * seqs_per_commit
+        self._seq_max = self._seq + seqs_per_commit - 1
+        self._position: int | None = None
+
+        # Shared with the batches before and after; the rest belongs to this one.
+        self._runs = remembered.runs
+        self._watchers = remembered.watchers
+        self._signals = remembered.signals
+        self._waits = remembered.waits
+        self._workflows = remembered.workflows
+
+        self._touched: dict[str, None] = {}
+        self._stored_runs: dict[str, RunRecord] = {}  # as the file has them, for those that changed
+        self._new_runs: dict[str, None] = {}
+        self._new_children: dict[str, list[str]] = {}
+        self._children: dict[str, list[str]] = {}
+        self._deleted_runs: dict[str, None] = {}
+
+        self._steps: dict[StepKey, StepRecord | None] = {}
+        self._added_steps: dict[StepKey, StepRecord] = {}
+        self._stored_steps: dict[StepKey, StepRecord] = {}  # as the file has them, if changed
+        self._put_steps: dict[StepKey, StepRecord] = {}
+        self._past_generations: list[tuple[str, int]] = []
+
+        self._added_watchers: dict[WatcherKey, WatcherRecord] = {}
+        self._gone_watchers: dict[WatcherKey, None] = {}
+        self._stored_on_run: dict[str, list[WatcherRecord]] = {}
+        self._added_on_run: dict[str, dict[WatcherKey, WatcherRecord]] = {}
+
+        self._added_signals: dict[str, SignalRecord] = {}
+        self._gone_signals: dict[str, None] = {}
+
+        self._keys: dict[tuple[str, str], KeyRecord | None] = {}
+        self._added_keys: list[KeyRecord] = []
+        # Bare tuples in the order of their statements: nobody reads an event within its batch.
+        self._plain_events: list[tuple[object, ...]] = []
+        self._caused_events: list[tuple[object, ...]] = []
+        self._letters: dict[str, DeadLetterRecord | None] = {}
+        self._added_letters: dict[str, DeadLetterRecord] = {}
+        self._gone_letters: dict[str, None] = {}
+        self._live: dict[str, bool] = {}
+        self.ended_workers: list[str] = []  # whose lock files go once this batch is committed
+
+    # --- order and identity ---
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        if self._seq > self._seq_max:
+            raise OverflowError(f"a batch gives at most {seqs_per_commit - 1} sequence numbers")
+        return self._seq
+
+    def ulid(self) -> str:
+        return self._ids.ulid()
+
+    # --- loading ---
+
+    def prefetch(self, batch: Iterable[Op[Any]]) -> None:
+        """Load what the ops will ask for, in one call if anything is missing."""
+        want = wanted(batch)
+        self._touched.update(dict.fromkeys(want.runs))
+        want.runs = {one for one in want.runs if one not in self._runs}
+        want.inside = {one for one in want.inside if not self._is_known_inside(one)}
+        want.waits = {at for at in want.waits if at[1] not in self._waits.get(at[0], ())}
+        if not want.only_runs():
+            self._load(want)
+        elif want.runs:
+            self._keep_runs(
+                want.runs, self._read(decode_runs, "prefetch_runs", runs=as_json(list(want.runs)))
+            )
+
+    def _is_known_inside(self, run_id: str) -> bool:
+        return run_id in self._watchers and run_id in self._signals
+
+    def _load(self, want: Wanted) -> None:
+        """Load whole neighbourhoods. Only for keys of which the working set holds nothing yet."""
+        runs, watchers, signals, open_steps, steps, keys, on_run, children = self._sql.row(
+            "prefetch",
+            {
+                "runs": as_json(list(want.runs)),
+                "inside": as_json(list(want.inside)),
+                "targets": as_json(list(want.targets)),
+                "waits": as_json(list(want.waits)),
+                "keys": as_json(list(want.keys)),
+                "parents": as_json(list(want.parents)),
+            },
+        )
+        self._keep_runs(want.runs, decode_runs(runs))
+        self._keep_inside(want.inside, decode_watchers(watchers), decode_signals(signals))
+        for run_id, path in want.waits:
+            run = self._runs.get(run_id)
+            if run is not None:
+                self._steps[run_id, run.generation, path] = None
+        for step in decode_steps(open_steps):
+            self._waits.setdefault(step.run_id, {}).setdefault(step.path, step)
+        for step in decode_steps(steps):
+            self._steps[step.run_id, step.generation, step.path] = step
+        self._keys.update(dict.fromkeys(want.keys))
+        self._keys.update(((one.scope, one.key), one) for one in decode_keys(keys))
+        self._stored_on_run.update((run_id, []) for run_id in want.targets)
+        for watcher in decode_watchers(on_run):
+            self._stored_on_run[watcher.target].append(watcher)
+        self._children.update((run_id, []) for run_id in want.parents)
+        for parent_id, run_id in decode_pairs(children):
+            self._children[parent_id].append(run_id)
+
+    def _keep_runs(self, asked: Iterable[str], found: list[RunRecord]) -> None:
+        rows = self._runs
+        for run_id in asked:
+            rows.setdefault(run_id, None)
+        for run in found:
+            if rows.get(run.run_id) is None:
+                rows[run.run_id] = run
+
+    def _keep_inside(
+        self, asked: Iterable[str], watchers: list[WatcherRecord], signals: list[SignalRecord]
+    ) -> None:
+        fresh: dict[str, dict[tuple[str, int], WatcherRecord]] = {one: {} for one in asked}
+        for watcher in watchers:
+            fresh.setdefault(watcher.run_id, {})[watcher.path, watcher.ix] = watcher
+        for run_id, rows in fresh.items():
+            self._watchers.setdefault(run_id, rows)
+        kept: dict[str, dict[str, SignalRecord]] = {one: {} for one in asked}
+        for signal in signals:
+            kept[signal.run_id][signal.signal_id] = signal
+        for run_id, buffered in kept.items():
+            self._signals.setdefault(run_id, buffered)
+
+    def _read(
+        self, decode: Callable[[str], list[_Record]], name: str, **params: object
+    ) -> list[_Record]:
+        if self._deleted_runs:
+            self._flush_deleted()
+        return self._sql.records(decode, name, params)
+
+    # --- runs ---
+
+    def run(self, run_id: str) -> RunRecord | None:
+        try:
+            return self._runs[run_id]
+        except KeyError:
+            pass
+        found = self._read(decode_runs, "run", run_id=run_id)
+        run = self._runs[run_id] = found[0] if found else None
+        self._touched[run_id] = None
+        return run
+
+    def put_run(self, run: RunRecord) -> None:
+        run_id = run.run_id
+        old = self.run(run_id)
+        if old is None:
+            self._born(run)
+        elif run_id not in self._new_runs:
+            self._stored_runs.setdefault(run_id, old)
+        self._runs[run_id] = run
+
+    def _born(self, run: RunRecord) -> None:
+        """A run that is not in the file has nothing there: no need to look for its waits and signals."""
+        self._new_runs[run.run_id] = None
+        self._watchers[run.run_id] = {}
+        self._signals[run.run_id] = {}
+        if run.parent_run_id is not None:
+            self._new_children.setdefault(run.parent_run_id, []).append(run.run_id)
+
+    def delete_run(self, run_id: str) -> None:
+        # Only pruning deletes, and it has just flushed: nothing of an ended run is pending.
+        self._runs[run_id] = None
+        self._stored_runs.pop(run_id, None)
+        self._deleted_runs[run_id] = None
+        self._watchers[run_id] = {}
+        self._signals[run_id] = {}
+        self._waits.pop(run_id, None)
+        for key in [key for key in self._steps if key[0] == run_id]:
+            del self._steps[key]
+        self._keys.clear()
+        self._letters.clear()
+
+    def children(self, run_id: str) -> list[str]:
+        if run_id not in self._children:
+            pairs = self._read(decode_pairs, "children", run_id=run_id)
+            self._children[run_id] = [child_id for _, child_id in pairs]
+        found = {*self._children[run_id], *self._new_children.get(run_id, ())}
+        return sorted(one for one in found if (run := self.run(one)) and run.status in LIVE)
+
+    def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
+        self.flush()
+        known = as_json(list(workflows))
+        found = self._read(decode_runs, "ready_runs", now=self.now, workflows=known, limit=limit)
+        return self._current(found)
+
+    def next_ready_at(self) -> int | None:
+        self.flush()
+        at: int | None = self._sql.row("next_ready_at", {"now": self.now})[0]
+        return at
+
+    def orphans(self, limit: int) -> list[RunRecord]:
+        self.flush()
+        owners = self._read(decode_owners, "running_owners")
+        dead = as_json([one for one, _ in owners if one is not None and not self.is_live(one)])
+        return self._current(self._read(decode_runs, "orphans", owners=dead, limit=limit))
+
+    def _current(self, found: list[RunRecord]) -> list[RunRecord]:
+        """Rows fresh from the file, after a flush: they are the truth for the working set too."""
+        for run in found:
+            self._runs[run.run_id] = run
+        return found
+
+    def finished_before(self, at: int, limit: int) -> list[str]:
+        self.flush()
+        return self._read(_decode_ids, "finished_before", at=at, limit=limit)
+
+    # --- steps ---
+
+    def step(self, run_id: str, generation: int, path: str) -> StepRecord | None:
+        key = (run_id, generation, path)
+        try:
+            return self._steps[key]
+        except KeyError:
+            pass
+        wait = self._waits.get(run_id, {}).get(path)
+        if wait is not None and wait.generation == generation:
+            return wait
+        found = self._read(decode_steps, "step", run_id=run_id, generation=generation, path=path)
+        step = self._steps[key] = found[0] if found else None
+        return step
+
+    def steps(self, run_id: str, generation: int) -> list[StepRecord]:
+        self.flush()
+        return self._read(decode_steps, "steps", run_id=run_id, generation=generation)
+
+    def add_step(self, step: StepRecord) -> None:
+        key = (step.run_id, step.generation, step.path)
+        if self._steps.get(key) is not None:
+            raise ValueError(f"second checkpoint of {step.path!r} in run {step.run_id!r}")
+        self._steps[key] = self._added_steps[key] = step
+
+    def put_step(self, step: StepRecord) -> None:
+        key = (step.run_id, step.generation, step.path)
+        if key in self._added_steps:
+            self._added_steps[key] = step
+        elif key not in self._stored_steps:
+            self._put_stored(key, step)
+        self._steps[key] = step
+
+    def _put_stored(self, key: StepKey, step: StepRecord) -> None:
+        """A row that is in the file is changed; one that was never looked at may have to be made."""
+        old = self._steps.get(key) or self._waits.get(step.run_id, {}).get(step.path)
+        if old is not None and old.generation == step.generation and key not in self._put_steps:
+            self._stored_steps[key] = old
+        else:
+            self._put_steps[key] = step
+
+    def supersede_step(self, step: StepRecord) -> None:
+        self.flush()
+        key = {"run_id": step.run_id, "generation": step.generation, "path": step.path}
+        self._sql.run("supersede_step", key)
+        self._steps[step.run_id, step.generation, step.path] = None
+        self._waits.pop(step.run_id, None)
+
+    def delete_steps_before(self, run_id: str, generation: int) -> None:
+        # The first generation has none before it, and most runs never have a second.
+        if generation > 0:
+            self._past_generations.append((run_id, generation))
+
+    # --- watchers ---
+
+    def watchers(self, run_id: str) -> list[WatcherRecord]:
+        return list(self._watchers_of(run_id).values())
+
+    def _watchers_of(self, run_id: str) -> dict[tuple[str, int], WatcherRecord]:
+        rows = self._watchers.get(run_id)
+        if rows is None:
+            found = self._read(decode_watchers, "watchers", run_id=run_id)
+            rows = self._watchers[run_id] = {(one.path, one.ix): one for one in found}
+        return rows
+
+    def watchers_on_run(self, run_id: str) -> list[WatcherRecord]:
+        stored = self._stored_on_run.get(run_id)
+        if stored is None:
+            stored = self._read(decode_watchers, "watchers_on_run", run_id=run_id)
+            self._stored_on_run[run_id] = stored
+        added = self._added_on_run.get(run_id)
+        if not stored and not added:
+            return []
+        gone = self._gone_watchers
+        found = [one for one in stored if (one.run_id, one.path, one.ix) not in gone]
+        found.extend(added.values() if added else ())
+        return sorted(found, key=lambda one: (one.opened_at, one.run_id, one.path, one.ix))
+
+    def due_watchers(self, limit: int) -> list[WatcherRecord]:
+        self.flush()
+        due = self._read(decode_watchers, "due_watchers", now=self.now, limit=limit)
+        self._load_around({one.run_id for one in due})
+        return due
+
+    def _load_around(self, run_ids: set[str]) -> None:
+        """Prefetch for runs that an index named, as far as they are not here yet."""
+        want = Wanted()
+        want.runs = {one for one in run_ids if one not in self._runs}
+        want.inside = {one for one in run_ids if not self._is_known_inside(one)}
+        if want.runs or want.inside:
+            self._load(want)
+
+    def next_deadline(self) -> int | None:
+        self.flush()
+        found = [at for at in self._sql.row("next_deadline") if at is not None]
+        return min(found, default=None)
+
+    def add_watcher(self, watcher: WatcherRecord) -> None:
+        key = (watcher.run_id, watcher.path, watcher.ix)
+        rows = self._watchers_of(watcher.run_id)
+        if (watcher.path, watcher.ix) in rows:
+            self._remove_watcher(rows[watcher.path, watcher.ix])
+        rows[watcher.path, watcher.ix] = watcher
+        self._added_watchers[key] = watcher
+        if watcher.kind == "run":
+            self._added_on_run.setdefault(watcher.target, {})[key] = watcher
+
+    def delete_watchers(self, run_id: str, path: str | None = None) -> None:
+        rows = self._watchers_of(run_id)
+        for at in [at for at in rows if path is None or at[0] == path]:
+            self._remove_watcher(rows.pop(at))
+
+    def _remove_watcher(self, watcher: WatcherRecord) -> None:
+        key = (watcher.run_id, watcher.path, watcher.ix)
+        if self._added_watchers.pop(key, None) is None:
+            self._gone_watchers[key] = None
+        elif watcher.kind == "run":
+            self._added_on_run[watcher.target].pop(key, None)
+
+    # --- buffered signals ---
+
+    def signals(self, run_id: str) -> list[SignalRecord]:
+        rows = self._signals_of(run_id)
+        if len(rows) < 2:
+            return list(rows.values())
+        return sorted(rows.values(), key=lambda one: one.position)
+
+    def _signals_of(self, run_id: str) -> dict[str, SignalRecord]:
+        rows = self._signals.get(run_id)
+        if rows is None:
+            found = self._read(decode_signals, "signals", run_id=run_id)
+            rows = self._signals[run_id] = {one.signal_id: one for one in found}
+        return rows
+
+    def add_signal(self, signal: SignalRecord) -> None:
+        self._signals_of(signal.run_id)[signal.signal_id] = signal
+        self._added_signals[signal.signal_id] = signal
+
+    def delete_signal(self, signal: SignalRecord) -> None:
+        self._signals_of(signal.run_id).pop(signal.signal_id, None)
+        if self._added_signals.pop(signal.signal_id, None) is None:
+            self._gone_signals[signal.signal_id] = None
+
+    def expired_signals(self, limit: int) -> list[SignalRecord]:
+        self.flush()
+        expired = self._read(decode_signals, "expired_signals", now=self.now, limit=limit)
+        self._load_around({one.run_id for one in expired})
+        return expired
+
+    # --- keys, ledger, dead letters ---
+
+    def key(self, scope: str, key: str) -> KeyRecord | None:
+        at = (scope, key)
+        try:
+            return self._keys[at]
+        except KeyError:
+            pass
+        found = self._read(decode_keys, "key", scope=scope, key=key)
+        record = self._keys[at] = found[0] if found else None
+        return record
+
+    def add_key(self, key: KeyRecord) -> None:
+        self._keys[key.scope, key.key] = key
+        self._added_keys.append(key)
+
+    def append_event(
+        self,
+        type: str,
+        payload: str,
+        *,
+        event_id: str | None = None,
+        entity_type: str | None = None,
+        entity_id: str | None = None,
+        caused_by: str | None = None,
+        root_id: str | None = None,
+        depth: int = 0,
+    ) -> None:
+        if self._position is None:
+            self._position = self._sql.row("last_position")[0]
+        self._position = position = self._position + 1
+        event_id = event_id or self._ids.ulid()
+        fact = (position, event_id, type, entity_type, entity_id, payload)
+        if caused_by is None and root_id is None and depth == 0:
+            self._plain_events.append((*fact, self.now))
+        else:
+            self._caused_events.append((*fact, caused_by, root_id, depth, self.now))
+
+    def dead_letter(self, dead_letter_id: str) -> DeadLetterRecord | None:
+        try:
+            return self._letters[dead_letter_id]
+        except KeyError:
+            pass
+        found = self._read(decode_letters, "dead_letter", dead_letter_id=dead_letter_id)
+        letter = self._letters[dead_letter_id] = found[0] if found else None
+        return letter
+
+    def dead_letters(self, run_id: str) -> list[DeadLetterRecord]:
+        self.flush()
+        found = self._read(decode_letters, "dead_letters", run_id=run_id)
+        return sorted(found, key=lambda one: (one.received_at, one.dead_letter_id))
+
+    def add_dead_letter(self, letter: DeadLetterRecord) -> None:
+        self._letters[letter.dead_letter_id] = letter
+        self._added_letters[letter.dead_letter_id] = letter
+
+    def delete_dead_letter(self, dead_letter_id: str) -> None:
+        self._letters[dead_letter_id] = None
+        self._added_letters.pop(dead_letter_id, None)
+        self._gone_letters[dead_letter_id] = None
+
+    # --- workers and catalogue ---
+
+    def is_live(self, worker_id: str) -> bool:
+        live = self._live.get(worker_id)
+        if live is None:
+            row = self._sql.row("worker", {"worker_id": worker_id})
+            live = row is not None and self._liveness.is_live(worker_id, row[0], self.now)
+            if row is not None and not live:
+                self.delete_worker(worker_id)
+            self._live[worker_id] = live
+        return live
+
+    def put_worker(self, worker: WorkerRecord) -> None:
+        if worker.worker_id == self.worker_id:
+            self._liveness.hold(worker.worker_id)
+        row = {"worker_id": worker.worker_id, "started_at": worker.started_at}
+        self._sql.run("put_worker", {**row, "lease_until": worker.lease_until})
+        self._live.pop(worker.worker_id, None)
+
+    def delete_worker(self, worker_id: str) -> None:
+        self._sql.run("delete_worker", {"worker_id": worker_id})
+        self._live[worker_id] = False
+        self.ended_workers.append(worker_id)
+
+    def workflow(self, name: str, version: int) -> WorkflowRecord | None:
+        at = (name, version)
+        try:
+            return self._workflows[at]
+        except KeyError:
+            pass
+        line_at = {"name": name, "version": version}
+        found = self._sql.records(decode_workflows, "workflow", line_at)
+        line = self._workflows[at] = found[0] if found else None
+        return line
+
+    def put_workflow(self, workflow: WorkflowRecord) -> bool:
+        fields = workflow.__struct_fields__
+        line = dict(zip(fields, astuple(workflow), strict=True))
+        changed = self._sql.run("put_workflow", line) > 0
+        if changed:
+            self._workflows.pop((workflow.name, workflow.version), None)
+        return changed
+
+    # --- writing ---
+
+    def flush(self) -> None:
+        """Write the difference between the working set and the file; what goes goes first."""
+        self._flush_gone()
+        self._flush_runs()
+        self._flush_steps()
+        self._flush_added()
+        # What the file says about waiting for runs has just changed.
+        self._stored_on_run.clear()
+        self._added_on_run.clear()
+
+    def _flush_gone(self) -> None:
+        sql = self._sql
+        if self._deleted_runs:
+            self._flush_deleted()
+        if self._gone_watchers:
+            shapes.delete_watchers.write(sql, list(self._gone_watchers))
+            self._gone_watchers.clear()
+        if self._gone_signals:
+            sql.run("delete_signals", {"signal_ids": as_json(list(self._gone_signals))})
+            self._gone_signals.clear()
+        if self._gone_letters:
+            sql.run("delete_dead_letters", {"dead_letter_ids": as_json(list(self._gone_letters))})
+            self._gone_letters.clear()
+
+    def _flush_deleted(self) -> None:
+        run_ids = {"run_ids": as_json(list(self._deleted_runs))}
+        for name in _deletions_of_runs:
+            self._sql.run(name, run_ids)
+        self._deleted_runs.clear()
+
+    def _flush_runs(self) -> None:
+        sql = self._sql
+        if self._stored_runs:
+            changes = (
+                (old, run)
+                for run_id, old in self._stored_runs.items()
+                if (run := self._runs[run_id]) is not None
+            )
+            renewed = shapes.write_changed(sql, changes, shapes.move_runs, shapes.change_runs)
+            if renewed:
+                self._rewrite(renewed)
+            self._stored_runs.clear()
+        if self._new_runs:
+            born = [self._runs[run_id] for run_id in self._new_runs]
+            shapes.write_new(sql, born, shapes.insert_plain_runs, shapes.insert_runs)
+            self._new_runs.clear()
+
+    def _rewrite(self, runs: list[RunRecord]) -> None:
+        """Runs that continued as another: written anew from end to end."""
+        run_ids = [run.run_id for run in runs]
+        self._sql.run("forget_runs", {"run_ids": as_json(run_ids)})
+        shapes.insert_runs.write(self._sql, runs)
+        for run_id in run_ids:
+            self._waits.pop(run_id, None)
+
+    def _flush_steps(self) -> None:
+        sql = self._sql
+        if self._added_steps:
+            shapes.write_new(sql, self._added_steps.values(), *_new_steps)
+            self._added_steps.clear()
+        if self._stored_steps:
+            changes = ((old, self._steps[key]) for key, old in self._stored_steps.items())
+            shapes.put_steps.write(sql, shapes.write_changed(sql, changes, shapes.decide_waits))
+            self._stored_steps.clear()
+        if self._put_steps:
+            shapes.put_steps.write(sql, list(self._put_steps.values()))
+            self._put_steps.clear()
+        if self._past_generations:
+            sql.run("delete_steps_before", {"before": as_json(self._past_generations)})
+            self._past_generations.clear()
+
+    def _flush_added(self) -> None:
+        sql = self._sql
+        if self._added_watchers:
+            shapes.insert_watchers.write(sql, list(self._added_watchers.values()))
+            self._added_watchers.clear()
+        if self._added_signals:
+            shapes.insert_signals.write(sql, list(self._added_signals.values()))
+            self._added_signals.clear()
+        if self._added_keys:
+            shapes.insert_keys.write(sql, self._added_keys)
+            self._added_keys.clear()
+        if self._plain_events:
+            shapes.insert_plain_events.write(sql, self._plain_events)
+            self._plain_events.clear()
+        if self._caused_events:
+            shapes.insert_events.write(sql, self._caused_events)
+            self._caused_events.clear()
+        if self._added_letters:
+            shapes.put_dead_letters.write(sql, list(self._added_letters.values()))
+            self._added_letters.clear()
+
+    def remember(self) -> None:
+        """The batch is committed: leave to the next one what is worth keeping."""
+        self._remembered.decided(self._steps.values())
+        self._remembered.trim(self._touched)
+
+
+_new_steps = (shapes.insert_plain_steps, shapes.insert_open_waits, shapes.insert_steps)
+
+_deletions_of_runs = (
+    "forget_runs",
+    "delete_steps_of",
+    "delete_watchers_of",
+    "delete_signals_of",
+    "delete_keys_of",
+    "delete_dead_letters_of",
+)

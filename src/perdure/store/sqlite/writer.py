@@ -1,0 +1,353 @@
+"""The writer thread: the only place of this process where the file is written.
+
+Batches come in by a queue and are answered on the loop that asked. Each is one transaction under the side lock:
+read what the ops need, let the handlers decide, write the difference, leave the proof in `commits`. Before the
+commit every error means that nothing happened; after it nothing may fail. Between batches the thread copies the
+log into the database: when it was idle for a second, or when the log has grown large.
+"""
+
+import asyncio
+import logging
+import os
+import queue
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.errors import StoreRefused
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.model.outcomes import Wake
+from perdure.store.base import Applied, BatchFailed, BatchUnknown
+from perdure.store.handlers import apply_op
+from perdure.store.sqlite import opening
+from perdure.store.sqlite.liveness import SideLock, WorkerLocks
+from perdure.store.sqlite.opening import Synchronous
+from perdure.store.sqlite.remembered import Remembered
+from perdure.store.sqlite.statements import Statements
+from perdure.store.sqlite.tables import SqliteTables
+
+log = logging.getLogger("perdure.store.sqlite")
+
+idle_s = 1.0
+idle_wal_bytes = 1024 * 1024
+wal_bytes_max = 64 * 1024 * 1024
+# After a checkpoint that a reader hindered: how much more log before the next try under load.
+wal_patience_bytes = 16 * 1024 * 1024
+# Batches are settled within seconds; a few thousand rows are kept, pruned this many at a time.
+commits_kept = 4096
+commits_pruned = 1024
+
+
+class Job:
+    """Something for the thread to do, and the future that waits for it."""
+
+    __slots__ = ("do", "future", "loop")
+
+    def __init__(self, do: Callable[[], Any]) -> None:
+        self.do = do
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+
+    def answer(self, result: Any, error: BaseException | None) -> None:
+        try:
+            self.loop.call_soon_threadsafe(_answer, self.future, result, error)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
+
+
+def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():  # the caller was cancelled; what was committed stays committed
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+class Writer:
+    """One thread, one connection, one batch at a time."""
+
+    # Tests switch it off to see that it changes nothing but the time.
+    prefetching = True
+
+    def __init__(
+        self, path: str, synchronous: Synchronous, clock: Clock, ids: Ids, lifecycle: bool
+    ) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._clock = clock
+        self._ids = ids
+        self._lifecycle = lifecycle
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="perdure-sqlite", daemon=True)
+        self._sql: Statements | None = None
+        self._remembered = Remembered()
+        self._wal_bytes_next = wal_bytes_max
+        self._idle_work = False
+        self._lock: SideLock | None = None
+        self.workers = WorkerLocks(path)
+
+    # --- called from the loop ---
+
+    async def open(self) -> None:
+        """Start the thread and open the file there."""
+        self._thread.start()
+        try:
+            await self._ask(self._open)
+        except BaseException:
+            self._jobs.put(None)
+            raise
+
+    async def apply(
+        self, batch_id: str, ops: Sequence[Op[Any]], worker_id: str | None
+    ) -> list[Applied]:
+        applied: list[Applied] = await self._ask(lambda: self._apply(batch_id, ops, worker_id))
+        return applied
+
+    async def close(self) -> None:
+        """Do what is queued, then close. The thread has ended when this returns."""
+        self._jobs.put(None)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._thread.join)
+
+    def _ask(self, do: Callable[[], Any]) -> "asyncio.Future[Any]":
+        job = Job(do)
+        self._jobs.put(job)
+        return job.future
+
+    def let_go(self) -> None:
+        """In a forked child: close the copies of our locks, or they would outlive the parent."""
+        if self._lock is not None:
+            self._lock.close()
+        self.workers.let_go()
+
+    # --- the thread ---
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                result, error = job.do(), None
+            except BaseException as raised:
+                result, error = None, raised
+            job.answer(result, error)
+            del job, result, error  # a traceback would keep a whole batch alive until the next one
+            self._checkpoint_if_large()
+        self._close()
+
+    def _next_job(self) -> Job | None:
+        if self._idle_work:
+            try:
+                return self._jobs.get(timeout=idle_s)
+            except queue.Empty:
+                self._idle_work = False
+                if self._wal_bytes() > idle_wal_bytes:
+                    self._checkpoint()
+        return self._jobs.get()
+
+    def _open(self) -> None:
+        try:
+            self._lock = SideLock(self._path)
+        except OSError as error:
+            raise StoreRefused(
+                f"the lock file beside {self._path} cannot be opened: {error}"
+            ) from error
+        _open_writers.add(self)
+        self._lock.acquire()
+        try:
+            self._sql = self._connect()
+            opening.migrate(self._sql, self._ids.ulid)
+        finally:
+            self._lock.release()
+
+    def _connect(self) -> Statements:
+        connection = opening.connect(self._path)
+        try:
+            opening.make_durable(connection, self._synchronous)
+        except BaseException:
+            connection.close()
+            raise
+        return Statements(connection)
+
+    def _close(self) -> None:
+        """Under the lock, because the last connection to close copies the log."""
+        _open_writers.discard(self)
+        if self._lock is None:
+            return
+        self._lock.acquire()
+        try:
+            if self._sql is not None:
+                self._leave(self._sql)
+            self.workers.close()
+        except Exception:
+            log.exception("closing %s", self._path)
+        finally:
+            self._sql = None
+            self._lock.release()
+            self._lock.close()
+
+    def _leave(self, sql: Statements) -> None:
+        """The last writes: workers that did not say goodbye, and the log."""
+        try:
+            for worker_id in self.workers.held():
+                sql.run("delete_worker", {"worker_id": worker_id})
+            self._truncate_log(sql)
+        finally:
+            sql.connection.close()
+
+    # --- a batch ---
+
+    def _apply(self, batch_id: str, ops: Sequence[Op[Any]], worker_id: str | None) -> list[Applied]:
+        lock = self._lock
+        if lock is None:
+            raise BatchFailed("the store is not open")
+        lock.acquire()
+        try:
+            sql = self._ready_connection()
+            tables, applied = self._decide(sql, batch_id, ops, worker_id)
+            self._commit(sql, batch_id)
+            self._remembered.number += 1
+            self._idle_work = True
+            tables.remember()
+            for worker in tables.ended_workers:
+                self.workers.clear_away(worker)
+            return applied
+        finally:
+            lock.release()
+
+    def _ready_connection(self) -> Statements:
+        """The connection; a new one when the last rollback failed."""
+        if self._sql is None:
+            try:
+                self._sql = self._connect()
+            except Exception as error:
+                raise BatchFailed(f"the file cannot be opened again: {error}") from error
+        return self._sql
+
+    def _decide(
+        self, sql: Statements, batch_id: str, ops: Sequence[Op[Any]], worker_id: str | None
+    ) -> tuple[SqliteTables, list[Applied]]:
+        """Everything up to the commit. Whatever goes wrong here, nothing happened."""
+        try:
+            sql.run("begin")
+            number = self._next_number(sql)
+            tables = SqliteTables(
+                sql,
+                now=self._clock.now(),
+                number=number,
+                worker_id=worker_id,
+                lifecycle=self._lifecycle,
+                ids=self._ids,
+                liveness=self.workers,
+                remembered=self._remembered,
+            )
+            if self.prefetching:
+                tables.prefetch(ops)
+            applied = _apply_ops(tables, ops)
+            tables.flush()
+            proof = {"number": number, "batch_id": batch_id, "at": tables.now}
+            sql.run("insert_commit", proof)
+            if number % commits_pruned == 0:
+                sql.run("prune_commits", {"number": number - commits_kept})
+        except BaseException as error:
+            self._roll_back(sql)
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        return tables, applied
+
+    def _next_number(self, sql: Statements) -> int:
+        """The number of the commit under way, and whether what we remember still holds."""
+        if not self._remembered.holds(sql.row("data_version")[0]):
+            self._remembered.number = sql.row("last_commit")[0]
+        return self._remembered.number + 1
+
+    def _roll_back(self, sql: Statements) -> None:
+        self._remembered.forget()
+        try:
+            if sql.connection.in_transaction:
+                sql.run("rollback")
+        except sqlite3.Error:
+            # A connection that cannot roll back is in a state nobody knows: the next batch gets another.
+            log.exception("rollback on %s", self._path)
+            self._sql = None
+            sql.connection.close()
+
+    def _commit(self, sql: Statements, batch_id: str) -> None:
+        try:
+            sql.run("commit")
+        except BaseException as error:
+            # Forgetting also makes the next batch read the number of the last commit.
+            self._remembered.forget()
+            if self._is_settled(sql, batch_id, error):
+                return
+            raise BatchFailed(f"commit failed: {error}") from error
+
+    def _is_settled(self, sql: Statements, batch_id: str, error: BaseException) -> bool:
+        """What a failed commit did: still open, it is rolled back; else the proof is looked for."""
+        if sql.connection.in_transaction:
+            self._roll_back(sql)
+            return False
+        try:
+            return bool(sql.row("settled", {"batch_id": batch_id})[0])
+        except sqlite3.Error:
+            raise BatchUnknown(f"commit failed, and what it did is unknown: {error}") from error
+
+    # --- the log ---
+
+    def _wal_bytes(self) -> int:
+        # Only ever stat it: closing a descriptor of one of SQLite's files would drop SQLite's locks.
+        try:
+            return os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            return 0
+
+    def _checkpoint_if_large(self) -> None:
+        if self._sql is None:
+            return
+        wal_bytes = self._wal_bytes()
+        if wal_bytes > self._wal_bytes_next:
+            done = self._checkpoint()
+            self._wal_bytes_next = wal_bytes_max if done else wal_bytes + wal_patience_bytes
+
+    def _checkpoint(self) -> bool:
+        """Copy the log into the database, under the side lock. A failure is told, and tried again later."""
+        if self._lock is None or self._sql is None:
+            return False
+        self._lock.acquire()
+        try:
+            return self._truncate_log(self._sql)
+        except sqlite3.Error:
+            log.warning("the log of %s could not be copied", self._path, exc_info=True)
+            return False
+        finally:
+            self._lock.release()
+
+    def _truncate_log(self, sql: Statements) -> bool:
+        with opening.impatient(sql.connection):
+            busy, _, _ = sql.row("checkpoint")
+        return not busy
+
+
+def _apply_ops(tables: SqliteTables, ops: Sequence[Op[Any]]) -> list[Applied]:
+    applied = []
+    for op in ops:
+        wakes: list[Wake] = []
+        tables.wakes = wakes
+        outcome = apply_op(tables, op)
+        applied.append(Applied(outcome, tuple(wakes)))
+    return applied
+
+
+_open_writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for writer in list(_open_writers):
+        writer.let_go()
+    _open_writers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
