@@ -1,0 +1,115 @@
+"""Perdure: durable, event-driven workflows for Python.
+
+A workflow is an ordinary async function. Every step's result is recorded; a run can wait for days; a crash at any point
+loses nothing.
+"""
+
+from perdure.app import App
+from perdure.channels import Signal, TimedOut, Won, ended, timer
+from perdure.errors import (
+    AfterFork,
+    AmbiguousSignal,
+    Conflict,
+    ForeignAwait,
+    InvalidPayload,
+    NonDeterminism,
+    NotRunning,
+    NotWaiting,
+    OutcomeUnknown,
+    Overloaded,
+    PerdureError,
+    Permanent,
+    RetryAfter,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    RunNotFound,
+    SignalClosed,
+    SignalTaken,
+    StepFailed,
+    StoreRefused,
+    Undecodable,
+    UnknownSignal,
+    UnknownWorkflow,
+    WaitTimeout,
+    WrongLoop,
+)
+from perdure.handle import RunHandle
+from perdure.model.codec import BadHint
+from perdure.model.limits import BadValue
+from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, NotFound
+from perdure.model.policy import Retry
+from perdure.registry import Step, Workflow, step, workflow
+from perdure.runtime.context import Context
+from perdure.runtime.steps import StepInfo, step_info
+from perdure.views import (
+    BufferedSignal,
+    DeadLetter,
+    HistoryEntry,
+    Page,
+    Refused,
+    RunInfo,
+    SignalStatus,
+    Waiting,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AfterFork",
+    "AmbiguousSignal",
+    "App",
+    "BadHint",
+    "BadValue",
+    "Buffered",
+    "BufferedSignal",
+    "Conflict",
+    "Context",
+    "DeadLetter",
+    "Delivered",
+    "Duplicate",
+    "Finished",
+    "ForeignAwait",
+    "HistoryEntry",
+    "InvalidPayload",
+    "NonDeterminism",
+    "NotFound",
+    "NotRunning",
+    "NotWaiting",
+    "OutcomeUnknown",
+    "Overloaded",
+    "Page",
+    "PerdureError",
+    "Permanent",
+    "Refused",
+    "Retry",
+    "RetryAfter",
+    "RunCancelled",
+    "RunFailed",
+    "RunFinished",
+    "RunHandle",
+    "RunInfo",
+    "RunNotFound",
+    "Signal",
+    "SignalClosed",
+    "SignalStatus",
+    "SignalTaken",
+    "Step",
+    "StepFailed",
+    "StepInfo",
+    "StoreRefused",
+    "TimedOut",
+    "Undecodable",
+    "UnknownSignal",
+    "UnknownWorkflow",
+    "WaitTimeout",
+    "Waiting",
+    "Won",
+    "Workflow",
+    "WrongLoop",
+    "ended",
+    "step",
+    "step_info",
+    "timer",
+    "workflow",
+]

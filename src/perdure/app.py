@@ -1,0 +1,667 @@
+"""The composition root: an App joins definitions, a store, the coordinator and a worker.
+
+Everything a program does from outside a workflow goes through here: start runs, signal them, look at them, steer them.
+An app belongs to the event loop that entered it; `App(…, worker=False)` is a pure client.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, TypeVarTuple, overload
+
+import msgspec
+
+from perdure.channels import Signal
+from perdure.coordinator.coordinator import Coordinator
+from perdure.errors import (
+    AfterFork,
+    InvalidPayload,
+    NotRunning,
+    RunNotFound,
+    UnknownSignal,
+    WrongLoop,
+    refusal_error,
+)
+from perdure.handle import RunHandle
+from perdure.model import limits, ops
+from perdure.model.clock import Clock, SystemClock, from_datetime
+from perdure.model.codec import Codec, codec_for
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.ids import Ids
+from perdure.model.limits import BadValue, check_entity, check_key, check_name, check_run_id
+from perdure.model.outcomes import (
+    Buffered,
+    Delivered,
+    Duplicate,
+    Finished,
+    NotFound,
+    Refusal,
+    SendOutcome,
+    Started,
+)
+from perdure.model.records import SignalEntry
+from perdure.model.schema import check_schema
+from perdure.model.status import LIVE, TERMINAL, Status
+from perdure.registry import (
+    Registry,
+    Workflow,
+    WorkflowDecorator,
+    definitions_in,
+)
+from perdure.registry import step as free_step
+from perdure.runtime.context import encoded_input, encoded_payload, encoded_tags
+from perdure.runtime.worker import Worker
+from perdure.service import Service
+from perdure.store import open_store
+from perdure.store.base import RunFilter, Store
+from perdure.views import (
+    BufferedSignal,
+    DeadLetter,
+    Page,
+    Refused,
+    RunInfo,
+    SignalStatus,
+    Waiting,
+    buffered_signal,
+    dead_letter,
+    decode_cursor,
+    encode_cursor,
+    run_info,
+    signal_status,
+    waiting,
+)
+
+R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
+Sent = Delivered | Buffered | Duplicate
+
+# A run that another process ends is noticed by this poll; one that ends here is told at once.
+_endings_every_s = 0.5
+_prune_every_s = 60.0
+_prune_runs = 500
+
+
+class Engine(NamedTuple):
+    """What an open app is made of."""
+
+    store: Store
+    coordinator: Coordinator
+    worker: Worker | None
+    ids: Ids
+
+
+class App:
+    """Your workflows on a store. Use it as `async with app:`."""
+
+    step = staticmethod(free_step)
+
+    def __init__(
+        self,
+        url: str = "sqlite:///perdure.db",
+        *,
+        namespace: str | None = None,
+        worker: bool = True,
+        deps: Sequence[object] = (),
+        resident: int = limits.resident_runs_default,
+        concurrency: int = limits.active_runs_default,
+        threads: int = limits.step_threads_default,
+        keep: Duration | None = None,
+        lifecycle: bool = True,
+        store_timeout: Duration = "30s",
+        clock: Clock | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.url = url
+        self.registry = Registry()
+        self.namespace = None if namespace is None else check_name("namespace", namespace)
+        self._options: dict[str, Any] = {
+            "worker": worker,
+            "deps": tuple(deps),
+            "resident": _at_least("resident", resident, 0),
+            "concurrency": _at_least("concurrency", concurrency, 1),
+            "threads": _at_least("threads", threads, 1),
+            "keep": keep,
+            "lifecycle": lifecycle,
+            "store_timeout": store_timeout,
+            "clock": clock,
+            "seed": seed,
+        }
+        self._keep_us = None if keep is None else parse_duration(keep)
+        self._store_timeout_s = parse_duration(store_timeout) / 1_000_000
+        self._clock: Clock = clock or SystemClock()
+        self._untyped = codec_for(Any)
+        self._open: Engine | None = None
+        self._entered = False
+        self._upkeep: Service | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    # --- definitions ---
+
+    @overload
+    def workflow(
+        self, function: Callable[[Any, *Ts], Coroutine[Any, Any, R]], /
+    ) -> Workflow[R, *Ts]: ...
+    @overload
+    def workflow(
+        self,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        signals: Iterable[Signal[Any]] | None = None,
+    ) -> WorkflowDecorator: ...
+    def workflow(self, function: Any = None, **options: Any) -> Any:
+        """Make an async function a workflow of this app: `@app.workflow` or `@app.workflow(signals=[…])`."""
+        decorator = WorkflowDecorator(options, self.add)
+        return decorator if function is None else decorator(function)
+
+    def add(self, thing: Any) -> None:
+        """Add a workflow, or all workflows of a module."""
+        if self._entered:
+            raise BadValue(
+                "definition", thing, "came too late: add workflows before `async with app`"
+            )
+        for one in definitions_in(thing):
+            self.registry.add(one)
+
+    def copy(self, url: str, **options: Any) -> "App":
+        """The same definitions on another store, for tests."""
+        app = App(url, namespace=self.namespace, **{**self._options, **options})
+        app.registry = self.registry
+        return app
+
+    # --- life ---
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise NotRunning("the app is open already: an App is entered once at a time")
+        self._entered = True
+        try:
+            await self._start()
+        except BaseException:
+            self._entered = False
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._open is None or os.getpid() != self._pid:
+            return
+        try:
+            await self._stop(self._open)
+        finally:
+            self._open = None
+            self._entered = False
+
+    async def _start(self) -> None:
+        seed = self._options["seed"]
+        # Identity needs no secrecy: seeded by the system once, then a thousand times cheaper a call.
+        chance = random.Random(random.SystemRandom().getrandbits(128) if seed is None else seed)
+        ids = Ids(self._clock, chance)
+        store = self._make_store(ids)
+        await store.open()
+        coordinator = Coordinator(store, ids, store_timeout_s=self._store_timeout_s)
+        coordinator.start()
+        self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        worker = self._make_worker(store, coordinator, ids, chance.random)
+        self._open = Engine(store, coordinator, worker, ids)
+        try:
+            if worker is not None:
+                await worker.start()
+            self._upkeep = _Upkeep(self)
+        except BaseException:
+            self._open = None
+            await coordinator.stop()
+            await store.close()
+            raise
+
+    def _make_store(self, ids: Ids) -> Store:
+        lifecycle = self._options["lifecycle"]
+        return open_store(
+            self.url, namespace=self.namespace, clock=self._clock, ids=ids, lifecycle=lifecycle
+        )
+
+    def _make_worker(
+        self, store: Store, coordinator: Coordinator, ids: Ids, die: Callable[[], float]
+    ) -> Worker | None:
+        options = self._options
+        if not options["worker"]:
+            return None
+        return Worker(
+            store,
+            coordinator,
+            self.registry,
+            self._clock,
+            ids,
+            die,
+            deps=options["deps"],
+            resident=options["resident"],
+            concurrency=options["concurrency"],
+            threads=options["threads"],
+        )
+
+    async def _stop(self, engine: Engine) -> None:
+        """In a fixed order: background, worker (claims, bodies, hand back), writer, store."""
+        if self._upkeep is not None:
+            await self._upkeep.stop()
+        if engine.worker is not None:
+            await engine.worker.stop()
+        await engine.coordinator.stop()
+        await engine.store.close()
+
+    def _engine(self) -> Engine:
+        """The open engine, or the error that says why there is none for this caller."""
+        engine = self._open
+        if engine is None:
+            raise NotRunning("the app is not open: use it inside `async with app:`")
+        if os.getpid() != self._pid:
+            raise AfterFork(
+                "this process was forked after the app was opened: open an app of its own in it"
+            )
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongLoop(
+                "the app belongs to another event loop: from other threads use "
+                "asyncio.run_coroutine_threadsafe(…, loop) with the loop that entered it"
+            )
+        return engine
+
+    # --- starting ---
+
+    async def start(
+        self,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        start_at: datetime | Duration | None = None,
+    ) -> RunHandle[R]:
+        """Start a run, or find it: the same id or key gives the run that exists (`created` is False then)."""
+        engine = self._engine()
+        found = self.registry.of(workflow)
+        text, values = encoded_input(found, args)
+        op = self._start_op(engine, found, text, id, key, tags, entity, start_at)
+        outcome = await engine.coordinator.submit(op)
+        if isinstance(outcome, Refusal):
+            raise refusal_error(outcome, found.name, op.run_id)
+        return self._started(engine, outcome, found.codec, values)
+
+    def _started(
+        self, engine: Engine, outcome: Started, codec: Codec, args: tuple[Any, ...]
+    ) -> RunHandle[Any]:
+        run, created = outcome.run, outcome.created
+        handle: RunHandle[Any] = RunHandle(self, run.run_id, codec, created=created, fresh=created)
+        if created and engine.worker is not None and run.owner == engine.worker.worker_id:
+            engine.worker.adopt(run, args)
+        return handle
+
+    def _start_op(
+        self,
+        engine: Engine,
+        workflow: AnyWorkflow,
+        input: str,
+        id: str | None,
+        key: str | None,
+        tags: dict[str, str] | None,
+        entity: str | None,
+        start_at: datetime | Duration | None,
+    ) -> ops.StartRun:
+        entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
+        worker = engine.worker
+        claim = worker is not None and worker.has_room() and start_at is None
+        at = from_datetime(start_at) if isinstance(start_at, datetime) else None
+        delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
+        return ops.StartRun(
+            run_id=engine.ids.ulid() if id is None else check_run_id(id),
+            workflow=workflow.name,
+            version=workflow.version,
+            input=input,
+            key=None if key is None else check_key(key),
+            tags=None if tags is None else encoded_tags(tags),
+            entity_type=entity_type,
+            entity_id=entity_id,
+            start_at=at,
+            delay_us=delay,
+            owner=worker.worker_id if worker is not None and claim else None,
+            fence=engine.ids.fence() if claim else 0,
+        )
+
+    async def signal_with_start(
+        self,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        signal: Signal[T],
+        payload: T,
+        id: str,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+    ) -> tuple[RunHandle[R], Sent]:
+        """Find or start the run and signal it, in one commit."""
+        engine = self._engine()
+        found = self.registry.of(workflow)
+        text, values = encoded_input(found, args)
+        start = self._start_op(engine, found, text, id, None, tags, entity, None)
+        send = self._send_op(engine, start.run_id, signal, payload, key, None, True)
+        outcome = await engine.coordinator.submit(ops.SignalWithStart(start=start, signal=send))
+        if isinstance(outcome, Refusal):
+            raise refusal_error(outcome, found.name, start.run_id)
+        started, sent = outcome
+        handle = self._started(engine, started, found.codec, values)
+        return handle, _accepted(sent, signal.name, start.run_id)
+
+    def run(self, run_id: str) -> RunHandle[Any]:
+        """A handle on a run by its id. Nothing is looked up until it is used."""
+        self._engine()
+        return RunHandle(self, check_run_id(run_id), self._untyped)
+
+    # --- signals ---
+
+    async def signal(
+        self,
+        run_id: str,
+        signal: Signal[T] | str,
+        payload: T | Any = None,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+    ) -> Sent:
+        """Send a signal: Delivered if the run waits for it, else Buffered by its policy.
+
+        Raises RunNotFound, RunFinished, InvalidPayload, UnknownSignal, AmbiguousSignal, SignalTaken,
+        NotWaiting (with buffer=False), Conflict; nothing is stored then.
+        """
+        engine = self._engine()
+        if isinstance(signal, str):
+            op = await self._named_op(engine, run_id, signal, payload, key, path, buffer)
+        else:
+            op = self._send_op(engine, run_id, signal, payload, key, path, buffer)
+        return _accepted(await engine.coordinator.submit(op), op.name, op.run_id)
+
+    async def signal_many(
+        self, sends: Iterable[tuple[str, Signal[Any] | str, Any]]
+    ) -> list[Delivered | Buffered | Duplicate | Finished | NotFound | Refused]:
+        """Send many signals; each has its own outcome, in the same order, and none spoils another."""
+        engine = self._engine()
+        made: list[ops.SendSignal | Refused] = []
+        for run_id, signal, payload in sends:
+            try:
+                if isinstance(signal, str):
+                    op = await self._named_op(engine, run_id, signal, payload, None, None, True)
+                else:
+                    op = self._send_op(engine, run_id, signal, payload, None, None, True)
+                made.append(op)
+            except RunNotFound as error:
+                made.append(Refused(error))
+            except (InvalidPayload, UnknownSignal, BadValue) as error:
+                made.append(Refused(error))
+        posted = [one for one in made if isinstance(one, ops.SendSignal)]
+        outcomes = iter(await engine.coordinator.submit_many(posted))
+        return [one if isinstance(one, Refused) else _public(next(outcomes), one) for one in made]
+
+    def _send_op(
+        self,
+        engine: Engine,
+        run_id: str,
+        signal: Signal[Any],
+        payload: Any,
+        key: str | None,
+        path: str | None,
+        buffer: bool,
+    ) -> ops.SendSignal:
+        if not isinstance(signal, Signal):
+            raise BadValue("signal", signal, "is neither a Signal nor a name")
+        return ops.SendSignal(
+            signal_id=engine.ids.ulid(),
+            run_id=check_run_id(run_id),
+            name=signal.name,
+            payload=encoded_payload(signal, payload),
+            policy=signal.buffer,
+            on_end=signal.on_end,
+            ttl_us=signal.ttl_us,
+            path=path,
+            key=None if key is None else check_key(key),
+            buffer=buffer,
+        )
+
+    async def _named_op(
+        self,
+        engine: Engine,
+        run_id: str,
+        name: str,
+        payload: Any,
+        key: str | None,
+        path: str | None,
+        buffer: bool,
+    ) -> ops.SendSignal:
+        """A sender that has only a name: type and policy come from the code here, or the catalogue."""
+        check_name("signal", name)
+        text = await self._checked_payload(engine, check_run_id(run_id), name, payload)
+        return ops.SendSignal(
+            signal_id=engine.ids.ulid(),
+            run_id=run_id,
+            name=name,
+            payload=text,
+            path=path,
+            key=None if key is None else check_key(key),
+            buffer=buffer,
+        )
+
+    async def _checked_payload(self, engine: Engine, run_id: str, name: str, payload: Any) -> str:
+        run = await engine.store.run(run_id)
+        workflow = None if run is None else self.registry.find(run.workflow, run.version)
+        declared = None if workflow is None else workflow.signals.get(name)
+        if declared is not None:
+            return encoded_payload(declared, payload)
+        text = encoded_payload(Signal(name), payload)
+        if run is None:
+            return text  # the store answers: a key used before, or no such run
+        entry = await self._entry(engine, run.workflow, run.version, name)
+        if entry is not None and entry.schema is not None:
+            errors = check_schema(entry.schema, text)
+            if errors:
+                raise InvalidPayload(f"the payload of signal {name!r}", errors)
+        return text
+
+    async def _entry(
+        self, engine: Engine, workflow: str, version: int, name: str
+    ) -> SignalEntry | None:
+        for line in await engine.store.catalogue():
+            if (line.name, line.version) == (workflow, version):
+                entries = msgspec.json.decode(line.signals, type=dict[str, SignalEntry])
+                if line.strict_signals and name not in entries:
+                    raise UnknownSignal(name, list(entries))
+                return entries.get(name)
+        return None
+
+    async def signal_status(self, signal_id: str) -> SignalStatus | None:
+        """What became of a signal; None when nothing is known of it (any more)."""
+        found = await self._engine().store.signal(signal_id)
+        return None if found is None else signal_status(found)
+
+    async def buffered(self, run_id: str) -> list[BufferedSignal]:
+        """The signals kept for a run, oldest first."""
+        store = self._engine().store
+        await self._require(store, run_id)
+        return [buffered_signal(one) for one in await store.buffered(run_id)]
+
+    async def dead_letters(
+        self,
+        run_id: str | None = None,
+        *,
+        limit: int = limits.page_rows_default,
+        after: str | None = None,
+    ) -> Page[DeadLetter]:
+        """Signals that nobody could take any more."""
+        limit = _checked_limit(limit)
+        seen = decode_cursor(after, tuple[str])[0] if after else ""
+        rows = await self._engine().store.dead_letters(run_id, seen, limit)
+        cursor = encode_cursor(rows[-1].dead_letter_id) if len(rows) == limit else None
+        return Page([dead_letter(one) for one in rows], cursor)
+
+    async def resend(self, dead_letter_id: str, *, run_id: str | None = None) -> Sent:
+        """Send a dead letter again, to its own run or another; it leaves the list if accepted."""
+        engine = self._engine()
+        op = ops.ResendDeadLetter(
+            dead_letter_id=dead_letter_id,
+            signal_id=engine.ids.ulid(),
+            run_id=None if run_id is None else check_run_id(run_id),
+        )
+        outcome = await engine.coordinator.submit(op)
+        return _accepted(outcome, dead_letter_id, run_id or "")
+
+    # --- looking ---
+
+    async def runs(
+        self,
+        *,
+        workflow: str | AnyWorkflow | None = None,
+        status: Status | Iterable[Status] | None = None,
+        tag: str | tuple[str, str] | None = None,
+        entity: str | None = None,
+        parent: str | None = None,
+        created_from: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = limits.page_rows_default,
+        after: str | None = None,
+    ) -> Page[RunInfo]:
+        """Runs, newest first. `tag` is a name, or (name, value)."""
+        limit = _checked_limit(limit)
+        where = RunFilter(
+            workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
+            statuses=_checked_statuses(status),
+            tag=(tag, None) if isinstance(tag, str) else tag,
+            entity=None if entity is None else check_entity(entity),
+            parent_run_id=parent,
+            created_from=None if created_from is None else from_datetime(created_from),
+            created_before=None if created_before is None else from_datetime(created_before),
+        )
+        seen = decode_cursor(after, tuple[int, str]) if after else None
+        rows = await self._engine().store.runs(where, seen, limit)
+        cursor = None
+        if len(rows) == limit:
+            cursor = encode_cursor(rows[-1].created_at, rows[-1].run_id)
+        return Page([run_info(one) for one in rows], cursor)
+
+    async def waiting(self, run_id: str) -> list[Waiting]:
+        """What a run waits for."""
+        store = self._engine().store
+        await self._require(store, run_id)
+        return [waiting(one) for one in await store.waiting(run_id)]
+
+    async def find_waiting(
+        self,
+        signal: Signal[Any] | str,
+        *,
+        older_than: Duration | None = None,
+        limit: int = limits.page_rows_default,
+        after: str | None = None,
+    ) -> Page[Waiting]:
+        """Who waits for a signal, optionally for longer than a span of time."""
+        limit = _checked_limit(limit)
+        name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
+        before = None if older_than is None else self._clock.now() - parse_duration(older_than)
+        seen = decode_cursor(after, tuple[str, str]) if after else None
+        rows = await self._engine().store.find_waiting(name, before, seen, limit)
+        cursor = encode_cursor(rows[-1].run_id, rows[-1].path) if len(rows) == limit else None
+        return Page([waiting(one) for one in rows], cursor)
+
+    async def _require(self, store: Store, run_id: str) -> None:
+        if await store.run(check_run_id(run_id)) is None:
+            raise RunNotFound(run_id)
+
+    # --- keeping ---
+
+    async def prune(self, older_than: Duration | None = None) -> int:
+        """Delete runs that finished longer ago than this (default: `keep=`), in bounded chunks."""
+        engine = self._engine()
+        age_us = self._keep_us if older_than is None else parse_duration(older_than)
+        if age_us is None:
+            raise BadValue("older_than", None, "is needed: this app has no keep=")
+        count, more = 0, True
+        while more:
+            op = ops.Prune(finished_before=self._clock.now() - age_us, limit=_prune_runs)
+            pruned = await engine.coordinator.submit(op)
+            count, more = count + pruned.count, pruned.more
+        return count
+
+
+class _Upkeep(Service):
+    """What an open app does now and then: look for awaited runs that ended elsewhere, and prune."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__()
+        self._app = app
+        self._spawn("endings", self._tell_endings)
+        if app._keep_us is not None:
+            self._spawn("prune", self._prune)
+
+    async def _tell_endings(self) -> None:
+        engine = self._app._engine()
+        hub = engine.coordinator.hub
+        while True:
+            await asyncio.sleep(_endings_every_s)
+            awaited = hub.awaited()
+            for first in range(0, len(awaited), limits.page_rows_max):
+                chunk = awaited[first : first + limits.page_rows_max]
+                for run in await engine.store.ended(chunk):
+                    hub.ending(run.run_id).tell(run)
+
+    async def _prune(self) -> None:
+        while True:
+            await asyncio.sleep(_prune_every_s)
+            await self._app.prune()
+
+
+def _accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:
+    match outcome:
+        case Delivered() | Buffered() | Duplicate():
+            return outcome
+        case NotFound() | Finished() | Refusal():
+            raise refusal_error(outcome, name, run_id)
+
+
+def _public(
+    outcome: SendOutcome, op: ops.SendSignal
+) -> Delivered | Buffered | Duplicate | Finished | NotFound | Refused:
+    if isinstance(outcome, Refusal):
+        return Refused(refusal_error(outcome, op.name, op.run_id))
+    return outcome
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadValue(name, value, f"must be a whole number from {least}")
+    return value
+
+
+def _checked_limit(limit: int) -> int:
+    if (
+        not isinstance(limit, int)
+        or isinstance(limit, bool)
+        or not 1 <= limit <= limits.page_rows_max
+    ):
+        raise BadValue("limit", limit, f"must be from 1 to {limits.page_rows_max} (page_rows_max)")
+    return limit
+
+
+def _checked_statuses(status: Status | Iterable[Status] | None) -> tuple[str, ...]:
+    if status is None:
+        return ()
+    statuses = (status,) if isinstance(status, str) else tuple(status)
+    for one in statuses:
+        if one not in LIVE | TERMINAL:
+            raise BadValue("status", one, f"is none of: {', '.join(sorted(LIVE | TERMINAL))}")
+    return statuses

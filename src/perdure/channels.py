@@ -1,0 +1,170 @@
+"""What a run can wait for: signals, other runs, timers, and any of several with `|`.
+
+These are definitions, free of any app: a `Signal` names a typed message to one run, `timer` a span of time. They
+carry the codec of what they bring, so a payload is checked before it is stored and decoded where it arrives.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+
+from perdure.model import limits
+from perdure.model.codec import Codec, codec_for
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.limits import BadValue, check_name
+from perdure.model.records import BufferPolicy, Condition, OnEnd, SignalEntry
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    """The value of a wait that its timer ended."""
+
+
+class Won(msgspec.Struct, Generic[T], frozen=True):
+    """Which of the named conditions of `ctx.first` came first, and what it brought."""
+
+    name: str
+    value: T
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """One condition of a wait with the codec of its value (None: a timer) and, in `first`, its name."""
+
+    condition: Condition
+    codec: Codec | None
+    signal: "Signal[Any] | None" = None
+
+
+class Waitable(Generic[T_co]):
+    """Something a run can wait for. `a | b` waits for whichever comes first."""
+
+    __slots__ = ()
+
+    def clauses(self) -> tuple[Clause, ...]:
+        """The conditions, in the order written."""
+        raise TypeError(f"{type(self).__name__} is not something to wait for")
+
+    def __or__(self, other: "Waitable[U]") -> "AnyOf[T_co | U]":
+        if not isinstance(other, Waitable):
+            return NotImplemented
+        return AnyOf((self, other))
+
+
+class AnyOf(Waitable[T_co]):
+    """Whichever of several comes first."""
+
+    __slots__ = ("_clauses",)
+
+    def __init__(self, parts: Sequence[Waitable[Any]]) -> None:
+        clauses = tuple(clause for part in parts for clause in part.clauses())
+        if len(clauses) > limits.conditions_per_wait_max:
+            bound = limits.conditions_per_wait_max
+            raise BadValue("wait", len(clauses), f"has too many conditions; at most {bound}")
+        self._clauses = clauses
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return self._clauses
+
+
+class Signal(Waitable[T_co]):
+    """A typed message to one run, by name.
+
+    buffer: what is kept of signals that come before the run waits: "latest" (one slot, the last one),
+    "first" (one slot, the first one; later ones are refused: an atomic claim), "all" (in order).
+    ttl: how long a buffered one stays valid. on_end: "dead_letter" keeps what a finished run never took.
+    """
+
+    __slots__ = ("_clauses", "buffer", "codec", "name", "on_end", "ttl_us", "type")
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        type: type[T_co],
+        *,
+        buffer: BufferPolicy = "latest",
+        ttl: Duration | None = None,
+        on_end: OnEnd = "discard",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Signal[Any]",
+        name: str,
+        type: Any = ...,
+        *,
+        buffer: BufferPolicy = "latest",
+        ttl: Duration | None = None,
+        on_end: OnEnd = "discard",
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        type: Any = Any,
+        *,
+        buffer: BufferPolicy = "latest",
+        ttl: Duration | None = None,
+        on_end: OnEnd = "discard",
+    ) -> None:
+        self.name = check_name("signal", name)
+        if buffer not in ("latest", "first", "all"):
+            raise BadValue("buffer", buffer, 'must be "latest", "first" or "all"')
+        if on_end not in ("discard", "dead_letter"):
+            raise BadValue("on_end", on_end, 'must be "discard" or "dead_letter"')
+        self.type = type
+        self.codec = codec_for(type, where=f"the payload of signal {name!r}")
+        self.buffer: BufferPolicy = buffer
+        self.ttl_us = None if ttl is None else parse_duration(ttl)
+        self.on_end: OnEnd = on_end
+        self._clauses = (Clause(Condition("signal", name), self.codec, self),)
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return self._clauses
+
+    def entry(self) -> SignalEntry:
+        """The signal as the catalogue knows it."""
+        schema = self.codec.schema() or None
+        return SignalEntry(schema, self.buffer, self.ttl_us, self.on_end)
+
+    def __repr__(self) -> str:
+        return f"Signal({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
+
+
+class Timer(Waitable[TimedOut]):
+    """A span of time, counted by the store's clock from when the wait opens."""
+
+    __slots__ = ("_clauses",)
+
+    def __init__(self, condition: Condition) -> None:
+        self._clauses = (Clause(condition, None),)
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return self._clauses
+
+
+def timer(delay: Duration) -> Timer:
+    """Wait no longer than this: `ctx.wait(approval | timer("48h"))` gives TimedOut() then."""
+    return Timer(Condition("timer", delay_us=parse_duration(delay)))
+
+
+class RunEnd(Waitable[T_co]):
+    """The end of a run: its result, or RunFailed / RunCancelled raised."""
+
+    __slots__ = ("_codec", "run_id")
+
+    def __init__(self, run_id: str, codec: Codec) -> None:
+        self.run_id = run_id
+        self._codec = codec
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return (Clause(Condition("run", self.run_id), self._codec),)
+
+
+def ended(run_id: str, type: Any = Any) -> RunEnd[Any]:
+    """Wait for any run by its id, whoever started it."""
+    return RunEnd(limits.check_run_id(run_id), codec_for(type, where=f"the result of {run_id!r}"))

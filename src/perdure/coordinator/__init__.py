@@ -1,0 +1,1 @@
+"""The process's single writer, and what its commits mean for others."""

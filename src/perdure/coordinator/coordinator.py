@@ -1,0 +1,209 @@
+"""The one writer of this process.
+
+Everyone else describes a write as an op and awaits its outcome. We take all ops that are waiting, give them to the
+store as one batch, then answer in order and pass the wakes on. While a batch commits the next one gathers: group
+commit without a timer; load sets the batch. Never calls user code, never reads the clock.
+
+Memory changes after the commit, never before. A batch that failed is split in two until the op that spoils it
+stands alone, so its neighbours do not suffer. A caller that is cancelled undoes nothing: its op is applied
+and the answer dropped.
+"""
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure.coordinator.wake import WakeHub
+from perdure.errors import NotRunning, OutcomeUnknown, StoreRefused
+from perdure.model import limits
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.store.base import Applied, BatchFailed, BatchUnknown, Store
+
+A = TypeVar("A")
+Done = Callable[
+    [Any, Any], None
+]  # gets the op, and its outcome or the exception that took its place
+
+log = logging.getLogger("perdure.coordinator")
+ops_log = logging.getLogger("perdure.ops")
+
+
+class Coordinator:
+    """Single writer with group commit."""
+
+    def __init__(self, store: Store, ids: Ids, *, store_timeout_s: float = 30.0) -> None:
+        self._store = store
+        self._ids = ids
+        self._store_timeout_s = store_timeout_s
+        self.hub = WakeHub()
+        self.on_unknown: Callable[[], None] | None = None  # the worker reloads what it holds
+        self._queue: deque[tuple[Op[Any], Done]] = deque()
+        self._work = asyncio.Event()
+        self._space: deque[asyncio.Future[None]] = deque()
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = True
+        self._committing = False
+        self._went_idle = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or being committed."""
+        return not self._queue and not self._committing
+
+    # --- life ---
+
+    def start(self) -> None:
+        self._closed = False
+        self._pump = asyncio.create_task(self._run(), name="perdure-coordinator")
+
+    async def stop(self) -> None:
+        """Apply what is queued, then stop. Ops posted from now on are refused."""
+        self._closed = True
+        self._work.set()
+        if self._pump is not None:
+            await self._pump
+            self._pump = None
+
+    async def flush(self) -> None:
+        """Until everything that is queued, and whatever its answers lead to, is committed."""
+        while not self.idle:
+            self._went_idle.clear()
+            await self._went_idle.wait()
+
+    # --- asking ---
+
+    async def submit(self, op: Op[A]) -> A:
+        """Apply an op and give its outcome."""
+        if len(self._queue) >= limits.queue_ops_max:
+            await self._wait_for_space()
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self.post(op, functools.partial(_settle, future))
+        return await future
+
+    async def submit_many(self, ops: Sequence[Op[A]]) -> list[A]:
+        """Apply many ops, each on its own; the outcomes in the same order."""
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[A]] = []
+        for op in ops:
+            if len(self._queue) >= limits.queue_ops_max:
+                await self._wait_for_space()
+            future: asyncio.Future[A] = loop.create_future()
+            self.post(op, functools.partial(_settle, future))
+            futures.append(future)
+        return list(await asyncio.gather(*futures))
+
+    def post(self, op: Op[Any], done: Done) -> None:
+        """Queue an op and be called back in commit order; for the runtime, whose bound is its run count."""
+        if self._closed:
+            done(op, NotRunning("the app is closed: nothing can be written any more"))
+            return
+        self._queue.append((op, done))
+        self._work.set()
+
+    async def _wait_for_space(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._space.append(waiter)
+        await waiter
+
+    # --- the pump ---
+
+    async def _run(self) -> None:
+        while True:
+            if not self._queue:
+                if self._closed:
+                    return
+                self._went_idle.set()
+                self._work.clear()
+                await self._work.wait()
+                continue
+            size = min(len(self._queue), limits.batch_ops_max)
+            batch = [self._queue.popleft() for _ in range(size)]
+            self._let_in()
+            self._committing = True
+            await self._commit(batch)
+            self._committing = False
+
+    def _let_in(self) -> None:
+        room = limits.queue_ops_max - len(self._queue)
+        while self._space and room > 0:
+            waiter = self._space.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                room -= 1
+
+    async def _commit(self, batch: list[tuple[Op[Any], Done]]) -> None:
+        batch_id = self._ids.ulid()
+        try:
+            applied = await self._apply(batch_id, [op for op, _ in batch])
+        except BatchFailed as error:
+            await self._bisect(batch, error)
+        except BatchUnknown as error:
+            self._say_unknown(batch, error)
+        except Exception as error:  # a store may raise nothing else: treat a defect as not knowing
+            log.exception("the store broke its contract")
+            self._say_unknown(batch, error)
+        else:
+            self._answer(batch, applied)
+
+    async def _apply(self, batch_id: str, ops: list[Op[Any]]) -> list[Applied]:
+        # Awaited in place, not as a task of its own: each turn of a busy loop between the commit and its
+        # answers is time in which the writer stands idle.
+        try:
+            async with asyncio.timeout(self._store_timeout_s):
+                return await self._store.apply(batch_id, ops)
+        except TimeoutError:
+            log.error("the store has not answered for %s s", self._store_timeout_s)
+            raise BatchUnknown(f"no answer within {self._store_timeout_s} s") from None
+
+    async def _bisect(self, batch: list[tuple[Op[Any], Done]], error: BatchFailed) -> None:
+        if len(batch) == 1:
+            op, done = batch[0]
+            log.error("the store refused %s: %s", type(op).__name__, error)
+            refused = StoreRefused(f"the store did not take the write, nothing changed: {error}")
+            refused.__cause__ = error
+            _call(done, op, refused)
+            return
+        middle = len(batch) // 2
+        await self._commit(batch[:middle])
+        await self._commit(batch[middle:])
+
+    def _say_unknown(self, batch: list[tuple[Op[Any], Done]], error: Exception) -> None:
+        for op, done in batch:
+            unknown = OutcomeUnknown(
+                f"{type(op).__name__} may or may not have happened ({error}); repeating it with the same key is safe"
+            )
+            _call(done, op, unknown)
+        if self.on_unknown is not None:
+            self.on_unknown()
+
+    def _answer(self, batch: list[tuple[Op[Any], Done]], applied: list[Applied]) -> None:
+        # In the order of the batch, wakes of an op before its answer: a run's owner then learns of everything
+        # in the order of its history.
+        debug = ops_log.isEnabledFor(logging.DEBUG)
+        pass_on = self.hub.pass_on
+        for (op, done), (outcome, wakes) in zip(batch, applied, strict=True):
+            if debug:
+                ops_log.debug("%r -> %r", op, outcome)
+            for wake in wakes:
+                pass_on(wake)
+            _call(done, op, outcome)
+
+
+def _settle(future: "asyncio.Future[Any]", op: Op[Any], outcome: Any) -> None:
+    if future.done():
+        return  # the caller was cancelled; the op stands
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def _call(done: Done, op: Op[Any], outcome: Any) -> None:
+    try:
+        done(op, outcome)
+    except Exception:
+        log.exception("a callback failed; its op stands")

@@ -1,0 +1,73 @@
+"""Who wants to know what a commit changed, in this process.
+
+A wake is a hint: whoever misses one finds the truth in the store on the next slow poll.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Callable
+
+from perdure.model.outcomes import Wake
+from perdure.model.records import RunRecord
+
+
+class RunEnding:
+    """Where the end of one run will be told. Shared by all handles of that run; lives as long as they do."""
+
+    __slots__ = ("__weakref__", "_waiters", "run")
+
+    def __init__(self) -> None:
+        self.run: RunRecord | None = None
+        self._waiters: list[asyncio.Future[RunRecord]] = []
+
+    @property
+    def is_awaited(self) -> bool:
+        return bool(self._waiters)
+
+    def tell(self, run: RunRecord) -> None:
+        self.run = run
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(run)
+
+    async def wait(self) -> RunRecord:
+        """Until the run is told to have ended: at once if by this process, else by the slow poll."""
+        if self.run is not None:
+            return self.run
+        waiter: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            return await waiter
+        finally:
+            self._waiters.remove(waiter)
+
+
+class WakeHub:
+    """Passes wakes to the worker, and the end of a run to those who await its result."""
+
+    def __init__(self) -> None:
+        self._hear: Callable[[Wake], None] | None = None
+        self._endings: weakref.WeakValueDictionary[str, RunEnding] = weakref.WeakValueDictionary()
+
+    def attach(self, hear: Callable[[Wake], None] | None) -> None:
+        """The worker listens from now on (None: nobody does)."""
+        self._hear = hear
+
+    def pass_on(self, wake: Wake) -> None:
+        if wake.kind == "ended":
+            ending = self._endings.get(wake.run_id)
+            if ending is not None and wake.run is not None:
+                ending.tell(wake.run)
+        if self._hear is not None:
+            self._hear(wake)
+
+    def awaited(self) -> list[str]:
+        """The runs whose end somebody here awaits."""
+        return [run_id for run_id, ending in self._endings.items() if ending.is_awaited]
+
+    def ending(self, run_id: str) -> RunEnding:
+        """Where the end of this run will be told."""
+        ending = self._endings.get(run_id)
+        if ending is None:
+            ending = self._endings[run_id] = RunEnding()
+        return ending

@@ -1,0 +1,152 @@
+"""A handle on one run: see it, wait for it, steer it."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from perdure.channels import RunEnd
+from perdure.coordinator.wake import RunEnding
+from perdure.errors import (
+    RunCancelled,
+    RunFailed,
+    RunNotFound,
+    Undecodable,
+    refusal_error,
+)
+from perdure.model import ops
+from perdure.model.codec import BadPayload, Codec
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.outcomes import Steered, SteerOutcome
+from perdure.model.records import ErrorRecord, RunRecord
+from perdure.model.status import TERMINAL, Status
+from perdure.views import (
+    BufferedSignal,
+    HistoryEntry,
+    RunInfo,
+    Waiting,
+    history_entry,
+    run_info,
+)
+
+if TYPE_CHECKING:
+    from perdure.app import App
+
+R = TypeVar("R")
+
+
+class RunHandle(RunEnd[R], Generic[R]):
+    """One run, by its id. In a workflow it can be waited for like a signal."""
+
+    __slots__ = ("_app", "_ending", "_fresh", "created")
+
+    def __init__(
+        self, app: "App", run_id: str, codec: Codec, *, created: bool = False, fresh: bool = False
+    ) -> None:
+        super().__init__(run_id, codec)
+        self._app = app
+        self._ending: RunEnding = app._engine().coordinator.hub.ending(run_id)
+        self._fresh = fresh  # started just now by this process: its end cannot have been missed
+        self.created = created
+
+    @property
+    def id(self) -> str:
+        return self.run_id
+
+    # --- seeing ---
+
+    async def info(self) -> RunInfo:
+        """Workflow, status, times, tags."""
+        return run_info(await self._record())
+
+    async def status(self) -> Status:
+        return (await self._record()).status
+
+    async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 (the API's word)
+        """Wait for the end and give the result; raises RunFailed, RunCancelled, or TimeoutError."""
+        if timeout is None:
+            return self._result_of(await self._ended())
+        async with asyncio.timeout(parse_duration(timeout) / 1_000_000):
+            return self._result_of(await self._ended())
+
+    async def _ended(self) -> RunRecord:
+        self._app._engine()
+        if not self._fresh:
+            run = await self._record()
+            if run.status in TERMINAL:
+                return run
+            self._ending.run = None  # it may have ended before, and been retried since
+        return await self._ending.wait()
+
+    def _result_of(self, run: RunRecord) -> R:
+        if run.status == "completed":
+            try:
+                value: R = self._codec.decode(run.output or "null")
+            except BadPayload as error:
+                raise Undecodable("the result", str(error)) from error
+            return value
+        if run.status == "failed":
+            why = msgspec.json.decode(run.error or "", type=ErrorRecord)
+            raise RunFailed(run.run_id, why.type, why.message, why.traceback, why.path)
+        raise RunCancelled(run.run_id, run.status, run.reason or "")
+
+    async def history(self) -> list[HistoryEntry]:
+        """What the run has done, in the order it was recorded; what is still open comes last."""
+        await self._record()
+        return [history_entry(one) for one in await self._app._engine().store.history(self.run_id)]
+
+    async def waiting(self) -> list[Waiting]:
+        """What it waits for now."""
+        return await self._app.waiting(self.run_id)
+
+    async def buffered(self) -> list[BufferedSignal]:
+        """The signals kept for it."""
+        return await self._app.buffered(self.run_id)
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """What the workflow published with `ctx.set(key, …)`."""
+        published = (await self._record()).published
+        if published is None:
+            return default
+        raw = msgspec.json.decode(published, type=dict[str, msgspec.Raw]).get(key)
+        return default if raw is None else self._app._untyped.decode(bytes(raw))
+
+    # --- steering ---
+
+    async def cancel(self, reason: str | None = None) -> Status:
+        """Ask it, and its children, to stop: CancelledError where its code stands, so it may clean up."""
+        return await self._steer(ops.Cancel(run_id=self.run_id, reason=reason))
+
+    async def terminate(self, reason: str | None = None) -> Status:
+        """End it, and its children, at once; no code runs."""
+        return await self._steer(ops.Terminate(run_id=self.run_id, reason=reason))
+
+    async def pause(self, reason: str | None = None) -> Status:
+        """Hold it: the step in flight is still recorded, then nothing advances; signals are buffered."""
+        return await self._steer(ops.Pause(run_id=self.run_id, reason=reason))
+
+    async def resume(self) -> Status:
+        """Let a paused run go on."""
+        return await self._steer(ops.Resume(run_id=self.run_id))
+
+    async def retry(self) -> Status:
+        """Reopen a failed run at the step it failed at."""
+        status = await self._steer(ops.Retry(run_id=self.run_id))
+        self._ending.run = None
+        self._fresh = False
+        return status
+
+    async def _steer(self, op: ops.Op[SteerOutcome]) -> Status:
+        outcome = await self._app._engine().coordinator.submit(op)
+        if isinstance(outcome, Steered):
+            return outcome.status
+        raise refusal_error(outcome, self.run_id, self.run_id)
+
+    async def _record(self) -> RunRecord:
+        run = await self._app._engine().store.run(self.run_id)
+        if run is None:
+            raise RunNotFound(self.run_id)
+        return run
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.run_id!r})"

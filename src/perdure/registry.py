@@ -1,0 +1,301 @@
+"""Definitions: workflows and steps, and the table of name and version by which they are found.
+
+A definition is made once, at registration: its hints are resolved, its codecs built, its signals listed. Every
+error in it (a plain def, an unknown type, a second definition of a name) is raised there, not at three in the
+morning.
+"""
+
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from types import ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
+
+import msgspec
+
+from perdure.channels import Signal
+from perdure.errors import Conflict, ForeignAwait, UnknownWorkflow
+from perdure.model.codec import ArgsCodec, Codec, args_codec, codec_for, hints_of
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.limits import BadValue, check_name
+from perdure.model.policy import NO_RETRY, Retry
+from perdure.model.records import SignalEntry, WorkflowRecord
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+class _Driven(threading.local):
+    """How many `coro.send` of workflow code are under way in this thread (runtime/turn.py counts).
+
+    Not a context variable: workflow code awaits nothing real, so nothing interleaves within a thread, and
+    this costs a tenth of a microsecond.
+    """
+
+    depth = 0
+
+
+driven = _Driven()
+
+
+class Step(Generic[P, R]):
+    """A step: a function whose result is recorded. Call it with `ctx.step(step, …)`."""
+
+    def __init__(
+        self,
+        function: Callable[P, Any],
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        raises: Sequence[type[Exception]] = (),
+    ) -> None:
+        if not callable(function) or inspect.isclass(function):
+            raise BadValue("step", function, "is not a function")
+        self.function = function
+        self.name = check_name("step", name or _name_of(function, "step"))
+        self.retry = retry or NO_RETRY
+        self.timeout_us = None if timeout is None else parse_duration(timeout)
+        if self.timeout_us == 0:
+            raise BadValue(f"timeout of step {self.name!r}", timeout, "must be more than nothing")
+        self.raises = _checked_raises(self.name, raises)
+        self.is_async = inspect.iscoroutinefunction(function)
+        _, result = hints_of(function, skip=len(inspect.signature(function).parameters))
+        self.codec: Codec = codec_for(result, where=f"the result of step {self.name!r}")
+        functools.update_wrapper(self, function)
+
+    def options(
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> "Step[P, R]":
+        """The same step with other options, for one call: `ctx.step(charge.options(timeout="5s"), order)`."""
+        step: Step[P, R] = Step.__new__(Step)
+        step.__dict__.update(self.__dict__)
+        if name is not None:
+            step.name = check_name("step", name)
+        step.retry = retry or self.retry
+        if timeout is not None:
+            step.timeout_us = parse_duration(timeout)
+        return step
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Run the plain function, outside any workflow (in tests, in other steps)."""
+        if driven.depth:
+            raise ForeignAwait(
+                f"step {self.name!r} was called directly in workflow code, so its result would not be recorded: "
+                f"use `await ctx.step({self.name}, …)`"
+            )
+        return self.function(*args, **kwargs)
+
+
+class Workflow(Generic[R, *Ts]):
+    """A workflow: an async function whose awaits are recorded."""
+
+    def __init__(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *,
+        name: str | None = None,
+        version: int = 1,
+        signals: Iterable[Signal[Any]] | None = None,
+    ) -> None:
+        self.name = check_name("workflow", name or _name_of(function, "workflow"))
+        if not inspect.iscoroutinefunction(function):
+            raise BadValue(
+                f"workflow {self.name!r}",
+                function,
+                "must be an `async def`: its awaits are what is recorded",
+            )
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise BadValue(
+                f"version of workflow {self.name!r}", version, "must be a whole number from 1"
+            )
+        self.function = function
+        self.version = version
+        self.signals = _checked_signals(self.name, signals)
+        self.strict_signals = signals is not None
+        parameters, result = hints_of(function, skip=1)
+        where = f"workflow {self.name!r}"
+        self.args: ArgsCodec = args_codec(parameters, where=where)
+        self.codec: Codec = codec_for(result, where=f"the result of {where}")
+        functools.update_wrapper(self, function)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.version
+
+    def record(self, waited: Iterable[Signal[Any]] = ()) -> WorkflowRecord:
+        """The catalogue's line: schemas, declared signals, and those it was seen to wait for."""
+        entries: dict[str, SignalEntry] = {one.name: one.entry() for one in waited}
+        entries.update((name, one.entry()) for name, one in self.signals.items())
+        encode = msgspec.json.Encoder(order="deterministic").encode
+        return WorkflowRecord(
+            name=self.name,
+            version=self.version,
+            input_schema=encode(self.args.schema()).decode(),
+            output_schema=encode(self.codec.schema()).decode(),
+            signals=encode(entries).decode(),
+            strict_signals=self.strict_signals,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ForeignAwait(
+            f"workflow {self.name!r} was called directly: start it with `await app.start({self.name}, …)`, "
+            f"or from a workflow with `await ctx.call({self.name}, …)`"
+        )
+
+
+def _name_of(function: Any, kind: str) -> str:
+    name = getattr(function, "__name__", None)
+    if name is None or name == "<lambda>":
+        raise BadValue(kind, function, "has no name to be found by on replay: give it name=")
+    return str(name)
+
+
+def _checked_raises(name: str, raises: Sequence[type[Exception]]) -> tuple[type[Exception], ...]:
+    for one in raises:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise BadValue(f"raises of step {name!r}", one, "must be exception classes")
+    return tuple(raises)
+
+
+def _checked_signals(name: str, signals: Iterable[Signal[Any]] | None) -> dict[str, Signal[Any]]:
+    by_name: dict[str, Signal[Any]] = {}
+    for one in signals or ():
+        if not isinstance(one, Signal):
+            raise BadValue(f"signals of workflow {name!r}", one, "must be Signal objects")
+        if one.name in by_name:
+            raise BadValue(f"signals of workflow {name!r}", one.name, "is listed twice")
+        by_name[one.name] = one
+    return by_name
+
+
+class Registry:
+    """The workflows of an app by name and version."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[str, int], Workflow[Any, *tuple[Any, ...]]] = {}
+        self._newest: dict[str, Workflow[Any, *tuple[Any, ...]]] = {}
+
+    def add(self, workflow: "Workflow[Any, *tuple[Any, ...]]") -> None:
+        known = self._by_key.get(workflow.key)
+        if known is not None and known is not workflow:
+            name, version = workflow.key
+            raise Conflict(
+                f"workflow {name!r} version {version} is already defined: give one of them name= or version="
+            )
+        self._by_key[workflow.key] = workflow
+        newest = self._newest.get(workflow.name)
+        if newest is None or newest.version <= workflow.version:
+            self._newest[workflow.name] = workflow
+
+    def find(self, name: str, version: int) -> "Workflow[Any, *tuple[Any, ...]] | None":
+        return self._by_key.get((name, version))
+
+    def newest(self, name: str) -> "Workflow[Any, *tuple[Any, ...]]":
+        """The newest version of a name; raises UnknownWorkflow."""
+        found = self._newest.get(name)
+        if found is None:
+            raise UnknownWorkflow(name, list(self._newest))
+        return found
+
+    def of(self, workflow: Any) -> "Workflow[Any, *tuple[Any, ...]]":
+        """What a caller named: a workflow of ours, or its name."""
+        if isinstance(workflow, str):
+            return self.newest(workflow)
+        if not isinstance(workflow, Workflow):
+            raise BadValue("workflow", workflow, "is no workflow: decorate it with @app.workflow")
+        if self._by_key.get(workflow.key) is not workflow:
+            raise UnknownWorkflow(workflow.name, list(self._newest))
+        return workflow
+
+    def keys(self) -> tuple[tuple[str, int], ...]:
+        return tuple(self._by_key)
+
+    def all(self) -> list["Workflow[Any, *tuple[Any, ...]]"]:
+        return list(self._by_key.values())
+
+
+# --- decorators, free of an app ----------------------------------------------------------------------
+
+
+@overload
+def step(function: Callable[P, Awaitable[R]], /) -> Step[P, R]: ...
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    raises: Sequence[type[Exception]] = (),
+) -> "StepDecorator": ...
+def step(function: Any = None, /, **options: Any) -> Any:
+    """Make a function a step: its result is recorded once and replayed from then on."""
+    if function is None:
+        return StepDecorator(options)
+    return Step(function, **options)
+
+
+class StepDecorator:
+    """`@step(…)` with options, typed for async and plain functions."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        return Step(function, **self._options)
+
+
+class WorkflowDecorator:
+    """`@workflow(…)` with options. `add` is the app's own registration, if it came from one."""
+
+    def __init__(self, options: dict[str, Any], add: Callable[[Any], None] | None = None) -> None:
+        self._options, self._add = options, add
+
+    def __call__(
+        self, function: Callable[[Any, *Ts], Coroutine[Any, Any, R]], /
+    ) -> Workflow[R, *Ts]:
+        made: Workflow[R, *Ts] = Workflow(function, **self._options)
+        if self._add is not None:
+            self._add(made)
+        return made
+
+
+@overload
+def workflow(function: Callable[[Any, *Ts], Coroutine[Any, Any, R]], /) -> Workflow[R, *Ts]: ...
+@overload
+def workflow(
+    *,
+    name: str | None = None,
+    version: int = 1,
+    signals: Iterable[Signal[Any]] | None = None,
+) -> WorkflowDecorator: ...
+def workflow(function: Any = None, /, **options: Any) -> Any:
+    """Make an async function a workflow, to be added to an app with `app.add`."""
+    decorator = WorkflowDecorator(options)
+    return decorator if function is None else decorator(function)
+
+
+def definitions_in(thing: Any) -> list[Workflow[Any, *tuple[Any, ...]]]:
+    """The workflows in an object: itself, or all of a module."""
+    if isinstance(thing, Workflow):
+        return [thing]
+    if isinstance(thing, ModuleType):
+        found = [one for one in vars(thing).values() if isinstance(one, Workflow)]
+        if found:
+            return found
+        raise BadValue("module", thing.__name__, "holds no workflow")
+    if isinstance(thing, Step):
+        return []
+    raise BadValue("definition", thing, "is neither a workflow, a step nor a module of them")

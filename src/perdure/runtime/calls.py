@@ -1,0 +1,231 @@
+"""Durable calls: what workflow code awaits.
+
+A call gets its path when it is made and yields itself to the trampoline when it is awaited. It knows how to turn
+the recorded completion back into a value or an error, so the first run and every replay see the same.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from perdure.channels import Clause, RunEnd, TimedOut, Won
+from perdure.errors import Undecodable, WaitTimeout, error_from_record
+from perdure.model.codec import BadPayload, Codec, codec_for
+from perdure.model.ops import ContinueAs, SendSignal, StartRun
+from perdure.model.outcomes import decode_answer
+from perdure.model.records import Completion, ErrorRecord, StepKind, StepRecord
+from perdure.registry import Step
+
+T = TypeVar("T")
+
+_untyped = codec_for(Any)
+_decode_error = msgspec.json.Decoder(ErrorRecord).decode
+
+Settled = tuple[Any, BaseException | None]
+
+
+class Rejected(Exception):
+    """A delivered signal does not fit the type that this wait asks for."""
+
+
+class Durable(Generic[T]):
+    """A durable call: await it once, in workflow code, or give it to ctx.gather."""
+
+    __slots__ = ("branch", "name", "owner", "path", "used")
+    kind: StepKind = "step"
+
+    def __init__(self, owner: Any, path: str, name: str) -> None:
+        self.owner = owner
+        self.path = path
+        self.name = name
+        self.branch: Any = None
+        self.used = False
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        value: T = yield self
+        return value
+
+    def settle(self, done: Completion | StepRecord) -> Settled:
+        """The value or error that a completion means to the code that awaits."""
+        raise AssertionError(f"{type(self).__name__} has no completion of its own")
+
+
+class StepCall(Durable[T]):
+    """Run a step body, or take its recorded result."""
+
+    __slots__ = ("args", "attempt", "cancelled", "kwargs", "step", "task")
+
+    def __init__(
+        self, owner: Any, path: str, step: Step[..., T], args: Any, kwargs: dict[str, Any]
+    ) -> None:
+        super().__init__(owner, path, step.name)
+        self.step = step
+        self.args = args
+        self.kwargs = kwargs
+        self.attempt = 1
+        self.cancelled = False
+        self.task: asyncio.Task[None] | None = None  # that runs the body now
+
+    def cancel_body(self) -> None:
+        """Nothing more is to be heard of the body. A thread cannot be stopped; its result is dropped."""
+        self.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def settle(self, done: Completion | StepRecord) -> Settled:
+        if done.state == "failed":
+            return None, step_error(self.step, self.path, done.error or "")
+        return decoded(self.step.codec, done.value, self.path), None
+
+
+def step_error(step: Step[..., Any], path: str, text: str) -> BaseException:
+    """Rebuild a step's failure: a class named in raises=[…] from its arguments, else StepFailed."""
+    record = _decode_error(text)
+    if record.args is not None:
+        for one in step.raises:
+            if one.__name__ == record.type:
+                rebuilt: Exception = one(*_untyped.decode(record.args))
+                rebuilt.__perdure_path__ = path  # type: ignore[attr-defined]
+                return rebuilt
+    return error_from_record(record, path)
+
+
+def decoded(codec: Codec, text: str | None, path: str) -> Any:
+    try:
+        return codec.decode(text if text is not None else "null")
+    except BadPayload as error:
+        raise Undecodable(path, str(error)) from error
+
+
+class WaitCall(Durable[T]):
+    """Wait for the first of several conditions. `timeout_ix` is the one that raises WaitTimeout."""
+
+    __slots__ = ("clauses", "names", "opened", "timeout_ix", "wait_kind")
+
+    def __init__(
+        self,
+        owner: Any,
+        path: str,
+        name: str,
+        clauses: tuple[Clause, ...],
+        *,
+        kind: StepKind = "wait",
+        names: tuple[str, ...] | None = None,
+        timeout_ix: int | None = None,
+    ) -> None:
+        super().__init__(owner, path, name)
+        self.clauses = clauses
+        self.names = names
+        self.timeout_ix = timeout_ix
+        self.wait_kind: StepKind = kind
+        self.opened = False
+
+    @property
+    def kind(self) -> StepKind:  # type: ignore[override]
+        return self.wait_kind
+
+    def settle(self, done: Completion | StepRecord) -> Settled:
+        winner = done.winner or 0
+        if done.state == "failed":
+            record = _decode_error(done.error or "")
+            return None, error_from_record(record, self.path)
+        if winner == self.timeout_ix:
+            return None, WaitTimeout(self.path)
+        value = None if self.wait_kind == "sleep" else self._value(self.clauses[winner], done)
+        if self.names is not None:
+            return Won(self.names[winner], value), None
+        return value, None
+
+    def _value(self, clause: Clause, done: Completion | StepRecord) -> Any:
+        if clause.codec is None:
+            return TimedOut()
+        try:
+            return clause.codec.decode(done.value if done.value is not None else "null")
+        except BadPayload as error:
+            if clause.signal is not None:
+                raise Rejected(str(error)) from error
+            raise Undecodable(self.path, str(error)) from error
+
+
+class SendCall(Durable[T]):
+    """A send that is recorded in the commit that makes it: signal, start or set."""
+
+    __slots__ = ("read", "send", "send_kind", "value")
+
+    def __init__(
+        self,
+        owner: Any,
+        path: str,
+        name: str,
+        kind: StepKind,
+        send: SendSignal | StartRun | None,
+        *,
+        value: str | None = None,
+        read: Callable[[str], T],
+    ) -> None:
+        super().__init__(owner, path, name)
+        self.send = send
+        self.send_kind: StepKind = kind
+        self.value = value
+        self.read = read
+
+    @property
+    def kind(self) -> StepKind:  # type: ignore[override]
+        return self.send_kind
+
+    def settle(self, done: Completion | StepRecord) -> Settled:
+        if done.state == "failed":
+            record = _decode_error(done.error or "")
+            paths = tuple(msgspec.json.decode(record.args)) if record.args else ()
+            return None, error_from_record(record, self.name, paths)
+        return self.read(done.value or "null"), None
+
+
+def read_answer(text: str) -> Any:
+    return decode_answer(text)
+
+
+def read_child(codec: Codec) -> Callable[[str], RunEnd[Any]]:
+    return lambda text: RunEnd(msgspec.json.decode(text, type=str), codec)
+
+
+def read_nothing(text: str) -> None:
+    return None
+
+
+class ContinueCall(Durable[T]):
+    """The last await of a generation; nothing comes back from it."""
+
+    __slots__ = ("op",)
+
+    def __init__(self, owner: Any, op: ContinueAs) -> None:
+        super().__init__(owner, "!continue", op.workflow)
+        self.op = op
+
+
+class GatherCall(Durable[list[Any]]):
+    """Branches that run side by side. The first error cancels the rest; then it is raised."""
+
+    __slots__ = ("branches", "concurrency", "failure", "makers", "open", "results", "started")
+
+    def __init__(
+        self,
+        owner: Any,
+        path: str,
+        makers: list[Callable[[], Coroutine[Any, Any, Any]]],
+        concurrency: int,
+    ) -> None:
+        super().__init__(owner, path, "gather")
+        self.makers = makers
+        self.concurrency = concurrency
+        self.branches: list[Any] = []
+        self.results: list[Any] = [None] * len(makers)
+        self.failure: BaseException | None = None
+        self.open = 0
+        self.started = 0
+
+
+def is_cancel(error: BaseException | None) -> bool:
+    return isinstance(error, asyncio.CancelledError)

@@ -1,0 +1,443 @@
+"""What workflow code sees: the context.
+
+Every method here only makes a call with a path; nothing runs and nothing is written until it is awaited. What is
+synchronous (now, random, ulid) is derived from what the history has shown so far, so that a replay sees it again.
+"""
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, overload
+
+import msgspec
+
+from perdure.channels import AnyOf, Clause, RunEnd, Signal, Timer, Waitable, Won, timer
+from perdure.errors import ForeignAwait, InvalidPayload
+from perdure.model import limits
+from perdure.model.clock import from_datetime, to_datetime
+from perdure.model.codec import BadPayload, Unencodable, codec_for
+from perdure.model.duration import Duration
+from perdure.model.ids import derived_ulid
+from perdure.model.limits import (
+    BadValue,
+    check_entity,
+    check_key,
+    check_name,
+    check_run_id,
+    check_tags,
+)
+from perdure.model.ops import ContinueAs, SendSignal, StartRun
+from perdure.model.outcomes import Buffered, Delivered, Duplicate
+from perdure.model.records import Condition
+from perdure.registry import Step, Workflow
+from perdure.runtime.calls import (
+    ContinueCall,
+    Durable,
+    GatherCall,
+    SendCall,
+    StepCall,
+    WaitCall,
+    read_answer,
+    read_child,
+    read_nothing,
+)
+
+if TYPE_CHECKING:
+    from perdure.runtime.turn import Execution
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+Ts = TypeVarTuple("Ts")
+
+_untyped = codec_for(Any)
+
+
+class Scope:
+    """Where paths are allocated: a prefix, and how often each name was used under it."""
+
+    __slots__ = ("chance", "counts", "prefix")
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.counts: dict[str, int] = {}
+        self.chance = 0
+
+    def allocate(self, name: str) -> str:
+        nth = self.counts.get(name, 0) + 1
+        self.counts[name] = nth
+        return f"{self.prefix}{name}" if nth == 1 else f"{self.prefix}{name}#{nth}"
+
+
+class RunLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger that says which run speaks, and is quiet while the run only replays."""
+
+    def __init__(self, execution: "Execution") -> None:
+        super().__init__(logging.getLogger("perdure.workflow"))
+        self._execution = execution
+
+    def isEnabledFor(self, level: int) -> bool:
+        return not self._execution.replaying and self.logger.isEnabledFor(level)
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        execution = self._execution
+        facts = {"run_id": execution.run_id, "workflow": execution.workflow.name}
+        kwargs["extra"] = {**(kwargs.get("extra") or {}), **facts}
+        return f"[{execution.run_id}] {msg}", kwargs
+
+
+class Context:
+    """The door between workflow code and the engine. One for each run; it works only in that run's code."""
+
+    __slots__ = ("_execution", "_log")
+
+    def __init__(self, execution: "Execution") -> None:
+        self._execution = execution
+        self._log: RunLog | None = None
+
+    # --- facts, without a commit ---
+
+    @property
+    def run_id(self) -> str:
+        return self._execution.run_id
+
+    @property
+    def log(self) -> RunLog:
+        """A standard logger that is quiet on replay."""
+        if self._log is None:
+            self._log = RunLog(self._execution)
+        return self._log
+
+    def now(self) -> datetime:
+        """The time of the last thing this run learnt; the same on every replay."""
+        return to_datetime(self._execution.now)
+
+    def random(self) -> float:
+        """Uniform in [0, 1); the same on every replay."""
+        return int.from_bytes(self._chance("random")[:7]) / 2**56
+
+    def ulid(self) -> str:
+        """A new id; the same on every replay."""
+        return derived_ulid(self._chance("ulid"), self._execution.now, 0)
+
+    def _chance(self, purpose: str) -> bytes:
+        scope = self._scope()
+        scope.chance += 1
+        execution = self._execution
+        seed = f"{execution.run_id}/{execution.generation}/{scope.prefix}/{purpose}/{scope.chance}"
+        return hashlib.blake2b(seed.encode(), digest_size=16).digest()
+
+    def dep(self, kind: type[T]) -> T:
+        """The object of that type given as App(deps=[…])."""
+        return self._execution.host.dep(kind)
+
+    # --- steps ---
+
+    @overload
+    def step(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]: ...
+    @overload
+    def step(
+        self, step: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Durable[R]: ...
+    @overload
+    def step(self, step: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]: ...
+    def step(self, step: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
+        """Run a step once and record its result; a replay takes the record."""
+        made = step if type(step) is Step else self._execution.host.as_step(step)
+        return StepCall(self._execution, self._scope().allocate(made.name), made, args, kwargs)
+
+    # --- waiting ---
+
+    def sleep(self, duration: Duration) -> Durable[None]:
+        """Go on after this span of time, by the store's clock; it survives everything."""
+        return self._sleep(timer(duration))
+
+    def sleep_until(self, moment: datetime) -> Durable[None]:
+        """Go on at this time (an aware datetime)."""
+        return self._sleep(Timer(Condition("timer", until_at=from_datetime(moment))))
+
+    def _sleep(self, until: Timer) -> Durable[None]:
+        path = self._scope().allocate("sleep")
+        return WaitCall(self._execution, path, "sleep", until.clauses(), kind="sleep")
+
+    def wait(
+        self, what: Waitable[T], *, timeout: Duration | None = None, name: str | None = None
+    ) -> Durable[T]:
+        """Wait for a signal, a run, a timer, or the first of several with `|`.
+
+        With `timeout` it raises WaitTimeout; a `timer` in the condition gives TimedOut() as a value instead.
+        """
+        if not isinstance(what, Waitable):
+            raise BadValue("ctx.wait", what, "takes a signal, a run, a timer, or several with `|`")
+        clauses = what.clauses()
+        timeout_ix = None
+        if timeout is not None:
+            timeout_ix = len(clauses)
+            clauses = (*clauses, *timer(timeout).clauses())
+        name = _wait_name(clauses) if name is None else check_name("wait", name)
+        self._note(clauses)
+        path = self._scope().allocate(name)
+        return WaitCall(self._execution, path, name, clauses, timeout_ix=timeout_ix)
+
+    def first(self, **named: Waitable[Any]) -> Durable[Won[Any]]:
+        """Wait for the first of named conditions: `won.name` says which, `won.value` what it brought."""
+        if not named:
+            raise BadValue("ctx.first", "nothing", "needs at least one named condition")
+        names: list[str] = []
+        for name, one in named.items():
+            if not isinstance(one, Waitable):
+                raise BadValue(f"ctx.first({name}=…)", one, "takes a signal, a run or a timer")
+            names += [name] * len(one.clauses())
+        clauses = AnyOf(tuple(named.values())).clauses()
+        self._note(clauses)
+        path = self._scope().allocate("first")
+        return WaitCall(self._execution, path, "first", clauses, names=tuple(names))
+
+    def _note(self, clauses: tuple[Clause, ...]) -> None:
+        """Let the catalogue know which signals this workflow waits for."""
+        execution = self._execution
+        for clause in clauses:
+            if clause.signal is not None and clause.signal.name not in execution.workflow.signals:
+                execution.host.note_signal(execution.workflow, clause.signal)
+
+    # --- branches ---
+
+    @overload
+    async def gather(self, one: Awaitable[T1], /) -> tuple[T1]: ...
+    @overload
+    async def gather(self, one: Awaitable[T1], two: Awaitable[T2], /) -> tuple[T1, T2]: ...
+    @overload
+    async def gather(
+        self, one: Awaitable[T1], two: Awaitable[T2], three: Awaitable[T3], /
+    ) -> tuple[T1, T2, T3]: ...
+    @overload
+    async def gather(
+        self,
+        one: Awaitable[T1],
+        two: Awaitable[T2],
+        three: Awaitable[T3],
+        four: Awaitable[T4],
+        /,
+    ) -> tuple[T1, T2, T3, T4]: ...
+    @overload
+    async def gather(self, *branches: Awaitable[T]) -> tuple[T, ...]: ...
+    async def gather(self, *branches: Awaitable[Any]) -> tuple[Any, ...]:
+        """Run branches side by side and give all results; the first error cancels the others."""
+        makers = [_branch(one) for one in branches]
+        return tuple(await self._gather("gather", makers, len(makers)))
+
+    async def map(
+        self,
+        function: Step[[T], R] | Callable[[T], Awaitable[R]],
+        items: Iterable[T],
+        *,
+        concurrency: int | None = None,
+    ) -> list[R]:
+        """One branch for each item, at most `concurrency` at a time; results in the items' order."""
+        listed = list(items)
+        if concurrency is not None and concurrency < 1:
+            raise BadValue("concurrency", concurrency, "must be at least 1")
+
+        def maker(item: T) -> Callable[[], Coroutine[Any, Any, R]]:
+            if isinstance(function, Step):
+                return lambda: _await(self.step(function, item))
+            return lambda: _await(function(item))
+
+        makers = [maker(item) for item in listed]
+        return list(await self._gather("map", makers, concurrency or len(makers)))
+
+    def _gather(
+        self, name: str, makers: list[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int
+    ) -> Durable[list[Any]]:
+        if len(makers) > limits.branches_max:
+            raise BadValue(f"ctx.{name}", len(makers), f"branches; at most {limits.branches_max}")
+        return GatherCall(self._execution, self._scope().allocate(name), makers, concurrency)
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Put the paths of the calls inside under `name/`."""
+        branch = self._execution.current_branch()
+        outer = branch.scope
+        branch.scope = Scope(outer.allocate(check_name("scope", name)) + "/")
+        try:
+            yield
+        finally:
+            branch.scope = outer
+
+    # --- other runs ---
+
+    def start(
+        self,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+    ) -> Durable[RunEnd[R]]:
+        """Start a child run, once. What comes back can be waited for."""
+        path = self._scope().allocate(workflow.name)
+        return self._start(path, workflow, args, id, key, tags, entity)
+
+    def _start(
+        self,
+        path: str,
+        workflow: Workflow[R, *tuple[Any, ...]],
+        args: tuple[Any, ...],
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+    ) -> Durable[RunEnd[R]]:
+        execution = self._execution
+        workflow = execution.host.registry.of(workflow)
+        entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
+        op = StartRun(
+            run_id=self.ulid() if id is None else check_run_id(id),
+            workflow=workflow.name,
+            version=workflow.version,
+            input=encoded_input(workflow, args)[0],
+            key=None if key is None else check_key(key),
+            tags=encoded_tags(tags),
+            entity_type=entity_type,
+            entity_id=entity_id,
+            parent_run_id=execution.run_id,
+            parent_path=path,
+        )
+        read = read_child(workflow.codec)
+        return SendCall(execution, path, workflow.name, "start", op, read=read)
+
+    def call(
+        self, workflow: Workflow[R, *Ts], *args: *Ts, id: str | None = None
+    ) -> Coroutine[Any, Any, R]:
+        """Start a child run and wait for its result; its failure is raised here as RunFailed."""
+        path = self._scope().allocate(workflow.name)
+        result_path = self._scope().allocate(f"{workflow.name}.result")
+        return self._call(path, result_path, workflow, args, id)
+
+    async def _call(
+        self,
+        path: str,
+        result_path: str,
+        workflow: Workflow[R, *tuple[Any, ...]],
+        args: tuple[Any, ...],
+        id: str | None,
+    ) -> R:
+        child = await self._start(path, workflow, args, id)
+        name = f"{workflow.name}.result"
+        result: R = await WaitCall(self._execution, result_path, name, child.clauses())
+        return result
+
+    def signal(
+        self,
+        run_id: str,
+        signal: Signal[T] | str,
+        payload: T | Any = None,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+    ) -> Durable[Delivered | Buffered | Duplicate]:
+        """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
+        named = isinstance(signal, str)
+        made = Signal(signal) if isinstance(signal, str) else signal
+        own_path = self._scope().allocate(f"signal.{made.name}")
+        op = SendSignal(
+            signal_id=self.ulid(),
+            run_id=check_run_id(run_id),
+            name=made.name,
+            payload=encoded_payload(made, payload),
+            policy=None if named else made.buffer,
+            on_end=made.on_end,
+            path=path,
+            key=None if key is None else check_key(key),
+            ttl_us=made.ttl_us,
+            buffer=buffer,
+        )
+        return SendCall(self._execution, own_path, made.name, "signal", op, read=read_answer)
+
+    def set(self, key: str, value: Any) -> Durable[None]:
+        """Publish a value that outsiders read with `run.get(key)`."""
+        name = check_name("published", key)
+        try:
+            text = _untyped.encode(value)
+        except Unencodable as error:
+            raise InvalidPayload(f"ctx.set({key!r})", [str(error)]) from error
+        path = self._scope().allocate(f"set.{name}")
+        return SendCall(self._execution, path, name, "set", None, value=text, read=read_nothing)
+
+    def continue_as(self, workflow: Workflow[Any, *Ts], *args: *Ts) -> Durable[NoReturn]:
+        """End this generation and go on as the next, with fresh history, in one commit."""
+        self._scope()
+        execution = self._execution
+        found = execution.host.registry.of(workflow)
+        op = ContinueAs(
+            run_id=execution.run_id,
+            fence=0,
+            revision=0,
+            workflow=found.name,
+            version=found.version,
+            input=encoded_input(found, args)[0],
+        )
+        return ContinueCall(execution, op)
+
+    def _scope(self) -> Scope:
+        scope: Scope = self._execution.current_branch().scope
+        return scope
+
+
+def _branch(one: Awaitable[Any]) -> Callable[[], Coroutine[Any, Any, Any]]:
+    if not isinstance(one, Durable | Coroutine):
+        raise ForeignAwait(
+            f"ctx.gather takes durable calls and coroutines of them, not {type(one).__name__}"
+        )
+    return lambda: _await(one)
+
+
+async def _await(one: Awaitable[T]) -> T:
+    return await one
+
+
+def _wait_name(clauses: tuple[Clause, ...]) -> str:
+    names = [
+        clause.condition.target if clause.condition.kind == "signal" else "run"
+        for clause in clauses
+        if clause.condition.kind != "timer"
+    ]
+    joined = "|".join(names) or "timer"
+    return joined if len(joined.encode()) <= limits.name_bytes_max else "wait"
+
+
+def encoded_input(
+    workflow: Workflow[Any, *tuple[Any, ...]], args: tuple[Any, ...]
+) -> tuple[str, tuple[Any, ...]]:
+    """A workflow's arguments as stored, and as a run reads them back; raises InvalidPayload."""
+    try:
+        return workflow.args.roundtrip(args)
+    except BadPayload as error:
+        raise InvalidPayload(f"the input of workflow {workflow.name!r}", error.errors) from error
+    except Unencodable as error:
+        raise InvalidPayload(f"the input of workflow {workflow.name!r}", [str(error)]) from error
+
+
+def encoded_payload(signal: Signal[Any], payload: Any) -> str:
+    """A signal's payload as stored; raises InvalidPayload."""
+    try:
+        return signal.codec.encode_lenient(payload)
+    except BadPayload as error:
+        raise InvalidPayload(f"the payload of signal {signal.name!r}", error.errors) from error
+    except Unencodable as error:
+        raise InvalidPayload(f"the payload of signal {signal.name!r}", [str(error)]) from error
+
+
+def encoded_tags(tags: dict[str, str] | None) -> str | None:
+    checked = check_tags(tags)
+    return msgspec.json.encode(checked, order="deterministic").decode() if checked else None

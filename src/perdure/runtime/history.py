@@ -1,0 +1,52 @@
+"""A run's recorded past, in the order it happened: what a replay walks through.
+
+A replay feeds the completed records to the code one by one, in the order of their seq. Each must be asked for by
+a branch that stands at its path (hit); a call with no record is new (miss); a record that nobody asks for means that
+the code is not the code that wrote it (mismatch). Only what an operator's retry left behind may stay unasked.
+"""
+
+from collections import deque
+
+import msgspec
+
+from perdure.errors import NonDeterminism
+from perdure.model.records import StepRecord
+from perdure.runtime.calls import Durable
+
+
+class History:
+    """The records of one generation. `ahead` are completed and not yet replayed; `begun` are not complete."""
+
+    __slots__ = ("_loose", "ahead", "begun")
+
+    def __init__(self, steps: list[StepRecord]) -> None:
+        done = [one for one in steps if one.state in ("done", "failed")]
+        self.ahead: deque[StepRecord] = deque(sorted(done, key=lambda one: one.seq))
+        self.begun = {one.path: one for one in steps if one.state in ("open", "retrying")}
+        # A retry mark made at seq m for a failure at seq f: the order of what lies between binds no more.
+        self._loose = [
+            (msgspec.json.decode(one.value or "0", type=int), one.seq)
+            for one in self.ahead
+            if one.kind == "retry"
+        ]
+
+    def is_loose(self, record: StepRecord) -> bool:
+        """Whether the code may pass this record by, or ask for it out of its old turn."""
+        return any(since < record.seq < mark for since, mark in self._loose)
+
+
+def check_same(call: Durable[object], record: StepRecord) -> None:
+    """Raise NonDeterminism unless the code asks for what is recorded: kind, name and path."""
+    if call.kind != record.kind or call.name != record.name:
+        raise NonDeterminism(
+            record.path, f"{record.kind} {record.name!r}", f"{call.kind} {call.name!r}"
+        )
+
+
+def unasked(record: StepRecord, standing: list[Durable[object]]) -> NonDeterminism:
+    """The mismatch when no branch asks for the next record."""
+    if standing:
+        asked = ", ".join(f"{one.kind} {one.name!r} at {one.path!r}" for one in standing[:3])
+    else:
+        asked = "the end of the workflow"
+    return NonDeterminism(record.path, f"{record.kind} {record.name!r}", asked)

@@ -1,0 +1,322 @@
+"""Running step bodies: the only place where user code meets the outside world.
+
+A body runs in a real task (async def) or in our own thread pool (def). Whatever comes of an attempt becomes a
+`StepDone`: a result as it will be read back, a failure to be tried again, or a final one.
+"""
+
+import asyncio
+import contextvars
+import functools
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.errors import PerdureError, Permanent, RetryAfter
+from perdure.model import limits
+from perdure.model.clock import Clock
+from perdure.model.codec import Unencodable, codec_for
+from perdure.model.ops import StepDone
+from perdure.model.policy import next_delay_us
+from perdure.model.records import ErrorRecord
+from perdure.registry import Step
+from perdure.runtime.calls import StepCall, step_error
+
+T = TypeVar("T")
+
+_untyped = codec_for(Any)
+
+# Bodies that end at once before the loop gets a turn: the writer then works beside the next ones.
+_bodies_per_breath = 100
+
+
+class StepInfo:
+    """What a running step may know of itself: `perdure.step_info()`."""
+
+    __slots__ = ("_current", "_find", "attempt", "generation", "path", "run_id")
+
+    def __init__(self, call: StepCall[Any], current: "Current") -> None:
+        self.run_id: str = call.owner.run_id
+        self.generation: int = call.owner.generation
+        self.path = call.path
+        self.attempt = call.attempt
+        self._find = call.owner.host.dep
+        self._current = current
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same on every attempt of this (run, generation, path): give it to the outside world."""
+        return f"{self.run_id}/{self.generation}/{self.path}"
+
+    def dep(self, kind: type[T]) -> T:
+        """The object of that type given as App(deps=[…])."""
+        found: T = self._find(kind)
+        return found
+
+    def heartbeat(self) -> None:
+        """Say that the step is alive: its timeout starts anew."""
+        if self._current.beat is not None:
+            self._current.beat()
+
+
+class Current:
+    """What runs in a context. A cell that its runner refills, so that the context itself never changes."""
+
+    __slots__ = ("beat", "call", "suspended")
+
+    def __init__(self) -> None:
+        self.call: StepCall[Any] | None = None
+        self.beat: Callable[[], None] | None = None
+        self.suspended = False
+
+
+_current: contextvars.ContextVar[Current] = contextvars.ContextVar("perdure_step")
+
+
+def step_info() -> StepInfo:
+    """About the step that is running: run id, path, attempt, idempotency key, dep, heartbeat."""
+    current = _current.get(None)
+    if current is None or current.call is None:
+        raise PerdureError("step_info() was called outside a step that a workflow runs")
+    return StepInfo(current.call, current)
+
+
+class _Watched:
+    """Awaits a body and says when it first suspends: then its runner is taken, and others must go on."""
+
+    __slots__ = ("_bodies", "_body", "_current")
+
+    def __init__(self, body: Coroutine[Any, Any, Any], bodies: "Bodies", current: Current) -> None:
+        self._body = body
+        self._bodies = bodies
+        self._current = current
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        body = self._body
+        try:
+            asked = body.send(None)
+        except StopIteration as stop:
+            return stop.value
+        self._current.suspended = True
+        self._bodies.on_suspend()
+        while True:
+            try:
+                sent = yield asked
+            except BaseException as error:
+                send = functools.partial(body.throw, error)
+            else:
+                send = functools.partial(body.send, sent)
+            try:
+                asked = send()
+            except StopIteration as stop:
+                return stop.value
+
+
+class Bodies:
+    """Runs step bodies for one worker.
+
+    A body runs inside a real task, so timeouts and cancellation work as everywhere. The tasks are shared: a runner
+    takes one body after the other for as long as they end without suspending, which costs a microsecond each
+    where a task of its own costs six. When a body suspends, other runners take over the queue. A body that leaves
+    its mark in the context variables takes its runner with it.
+    """
+
+    def __init__(self, clock: Clock, die: Callable[[], float], threads: int) -> None:
+        self._clock = clock
+        self._die = die
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="perdure-step")
+        self._context = contextvars.copy_context()
+        self._queue: deque[StepCall[Any]] = deque()
+        self._runners: set[asyncio.Task[None]] = set()
+        self._free = 0  # runners that will look at the queue again without anybody's doing
+
+    def run(self, call: StepCall[Any]) -> None:
+        """Start the body of a call; `call.owner.on_body` is told in the loop what came of it."""
+        call.cancelled = False
+        self._queue.append(call)
+        if not self._free:
+            self._add_runner()
+
+    async def drain(self, grace_s: float) -> None:
+        """Let bodies end within the grace, cancel the rest, and let the threads go."""
+        if self._runners:
+            await asyncio.wait(self._runners, timeout=grace_s)
+        self._queue.clear()
+        for runner in list(self._runners):
+            runner.cancel()
+        if self._runners:
+            await asyncio.wait(self._runners, timeout=grace_s)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- runners ---
+
+    def _add_runner(self) -> None:
+        self._free += 1
+        loop = asyncio.get_running_loop()
+        runner = loop.create_task(self._run_queue(), context=self._context.copy())
+        self._runners.add(runner)
+        runner.add_done_callback(self._runners.discard)
+
+    def on_suspend(self) -> None:
+        """The runner that called is taken. Two for one: a thousand bodies then start in ten rounds."""
+        self._free -= 1
+        for _ in range(min(2, len(self._queue))):
+            self._add_runner()
+
+    async def _run_queue(self) -> None:
+        current = Current()
+        _current.set(current)
+        untouched = contextvars.copy_context()
+        runner = asyncio.current_task()
+        done = 0
+        while self._queue:
+            call = self._queue.popleft()
+            if call.cancelled:
+                continue
+            call.task = runner
+            await self._run_body(call, current)
+            if current.suspended:
+                current.suspended = False
+                self._free += 1
+            if call.cancelled or contextvars.copy_context() != untouched:
+                break
+            done += 1
+            if done % _bodies_per_breath == 0:
+                await asyncio.sleep(0)  # let the writer begin with what there is
+        self._free -= 1
+        if self._queue and not self._free:
+            self._add_runner()
+
+    async def _run_body(self, call: StepCall[Any], current: Current) -> None:
+        """Run one attempt and report it."""
+        step, started_at = call.step, self._clock.now()
+        current.call = call
+        error: BaseException | None = None
+        value: Any = None
+        text: str | None = None
+        try:
+            if step.timeout_us is None and step.is_async:
+                body = step.function(*call.args, **call.kwargs)
+            else:
+                body = self._bounded(call, current)
+            text, value = step.codec.roundtrip(await _Watched(body, self, current))
+        except Exception as raised:
+            error = raised
+        except asyncio.CancelledError as raised:
+            if not call.cancelled and call.task is not None and call.task.cancelling():
+                raise  # the app is closing
+            error = raised  # the step's own doing, unless it was cancelled: then nobody hears of it
+        finally:
+            call.task = None
+            current.call = current.beat = None
+        if not call.cancelled:
+            self._report(call, text, value, error, started_at)
+
+    def _report(
+        self,
+        call: StepCall[Any],
+        text: str | None,
+        value: Any,
+        error: BaseException | None,
+        started_at: int,
+    ) -> None:
+        if error is None:
+            done = StepDone(
+                path=call.path,
+                name=call.name,
+                state="done",
+                value=text,
+                attempt=call.attempt,
+                started_at=started_at,
+                recorded_at=self._clock.now(),
+            )
+            call.owner.on_body(call, done, value, None)
+            return
+        done = self._failed(call, error, started_at)
+        final = done.state == "failed"
+        rebuilt = step_error(call.step, call.path, done.error or "") if final else None
+        call.owner.on_body(call, done, None, rebuilt)
+
+    async def _bounded(self, call: StepCall[Any], current: Current) -> Any:
+        step = call.step
+        timeout_s = None if step.timeout_us is None else step.timeout_us / 1_000_000
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s) as bound:
+            if timeout_s is not None:
+                current.beat = _extender(loop, bound, timeout_s)
+            if step.is_async:
+                return await step.function(*call.args, **call.kwargs)
+            context = contextvars.copy_context()
+            # A thread may outlive its attempt: it has a cell of its own, which no runner refills.
+            own = Current()
+            own.call, own.beat = call, current.beat
+            context.run(_current.set, own)
+            return await loop.run_in_executor(
+                self._pool, lambda: context.run(step.function, *call.args, **call.kwargs)
+            )
+
+    def _failed(self, call: StepCall[Any], error: BaseException, started_at: int) -> StepDone:
+        delay_us = self._delay_us(call.step, call.attempt, error)
+        return StepDone(
+            path=call.path,
+            name=call.name,
+            state="failed" if delay_us is None else "retrying",
+            error=_error_text(call, error),
+            attempt=call.attempt,
+            started_at=started_at,
+            recorded_at=self._clock.now(),
+            delay_us=delay_us or 0,
+        )
+
+    def _delay_us(self, step: Step[..., Any], attempt: int, error: BaseException) -> int | None:
+        if isinstance(error, Permanent | Unencodable):
+            return None
+        delay_us = next_delay_us(step.retry, attempt, self._die())
+        if delay_us is not None and isinstance(error, RetryAfter):
+            return error.delay_us
+        return delay_us
+
+
+def _extender(
+    loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout, timeout_s: float
+) -> Callable[[], None]:
+    """What a heartbeat does, from whichever thread it comes."""
+
+    def extend() -> None:
+        if not bound.expired() and bound.when() is not None:
+            bound.reschedule(loop.time() + timeout_s)
+
+    def beat() -> None:
+        loop.call_soon_threadsafe(extend)
+
+    return beat
+
+
+def _error_text(call: StepCall[Any], error: BaseException) -> str:
+    record = ErrorRecord(
+        kind="step",
+        type=type(error).__name__[: limits.error_type_chars_max],
+        message=_text(str(error))[: limits.error_message_chars_max],
+        traceback=_text("".join(traceback.format_exception(error)))[-limits.traceback_chars_max :],
+        path=call.path,
+        attempts=call.attempt,
+        args=_encoded_args(call.step, error),
+    )
+    return msgspec.json.encode(record).decode()
+
+
+def _text(text: str) -> str:
+    """Lone surrogates cannot be stored; an error message may hold any text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _encoded_args(step: Step[..., Any], error: BaseException) -> str | None:
+    if type(error) not in step.raises:
+        return None
+    try:
+        return _untyped.encode(list(error.args))
+    except Unencodable:
+        return None

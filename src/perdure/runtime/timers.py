@@ -1,0 +1,103 @@
+"""Deadlines of the store, watched by this worker: it sleeps until the next one. No scan, no poll.
+
+The store's index knows every deadline; we only keep the earliest. An alarm that rings too early finds nothing; one
+that is missed is caught by the worker's slow poll.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from perdure.coordinator.coordinator import Coordinator
+from perdure.model import limits, ops
+from perdure.model.clock import Clock
+from perdure.service import Service
+
+_longest_sleep_s = 3600.0  # so that a clock that was set right is noticed within the hour
+
+
+class Movable(Protocol):
+    """A clock that tests move: it rings alarms itself."""
+
+    def call_at(self, at: int, ring: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class Alarm:
+    """Rings once, at the earliest time it was set to, by the injected clock."""
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._at: int | None = None
+        self._cancel: Callable[[], None] | None = None
+
+    def set(self, at: int) -> None:
+        """Ring at `at`, unless it rings before that anyway."""
+        if self._at is not None and self._at <= at:
+            return
+        self.clear()
+        self._at = at
+        call_at: Any = getattr(self._clock, "call_at", None)
+        if call_at is not None:
+            self._cancel = call_at(at, self._rung)
+            return
+        delay_s = min(max(0.0, (at - self._clock.now()) / 1_000_000), _longest_sleep_s)
+        self._cancel = asyncio.get_running_loop().call_later(delay_s, self._rung).cancel
+
+    def clear(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+        self._cancel = None
+        self._at = None
+
+    def _rung(self) -> None:
+        self._at = None
+        self._cancel = None
+        self._ring()
+
+
+class Timers(Service):
+    """Fires what is due."""
+
+    def __init__(self, coordinator: Coordinator, clock: Clock) -> None:
+        super().__init__()
+        self._coordinator = coordinator
+        self._clock = clock
+        self._due = asyncio.Event()
+        self._alarm = Alarm(clock, self._due.set)
+        self.busy = False
+
+    def start(self) -> None:
+        self._spawn("timers", self._run)
+
+    async def stop(self) -> None:
+        self._alarm.clear()
+        await super().stop()
+
+    def note(self, at: int) -> None:
+        """A deadline was set somewhere: make sure to be awake then."""
+        self._alarm.set(at)
+
+    @property
+    def idle(self) -> bool:
+        return not self.busy and not self._due.is_set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            self.busy = True
+            try:
+                await self._fire()
+            finally:
+                self.busy = False
+
+    async def _fire(self) -> None:
+        while True:
+            fired = await self._coordinator.submit(ops.FireTimers(limit=limits.batch_ops_max))
+            if fired.next_at is None:
+                return
+            if fired.next_at > self._clock.now() or fired.count == 0:
+                # A tick past the deadline: an event accepted at the deadline itself still wins.
+                self.note(max(fired.next_at, self._clock.now() + 1))
+                return

@@ -1,0 +1,810 @@
+"""The trampoline: workflow code driven by `coro.send`, never as an asyncio.Task.
+
+An Execution is a run in memory. A turn takes what was decided (a step's result, a delivered signal, a fired timer),
+sends it into the branches that stand there, and drives them until all stand again; then it says in one op what came of
+it: results, new waits, sends, the end. Branches therefore interleave the same way on every replay, an await of
+anything foreign is seen at once, and a turn costs microseconds.
+
+What is fed was committed before, in the order of the store. One exception, for speed: when a single branch stands at a
+single step, nothing else can come before its result, so the code goes on at once and the result is recorded in the
+same op as what it leads to. If that op is refused, the run is loaded anew and replayed.
+
+Never awaits, never blocks; the worker (the `host`) posts ops, runs step bodies and keeps the executions.
+"""
+
+import asyncio
+import functools
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from perdure.channels import Signal
+from perdure.errors import (
+    Evicted,
+    ForeignAwait,
+    NonDeterminism,
+    PerdureError,
+    StepFailed,
+    Undecodable,
+)
+from perdure.model import limits, ops
+from perdure.model.codec import BadPayload, Unencodable
+from perdure.model.outcomes import Advanced, Fenced
+from perdure.model.records import (
+    Completion,
+    ErrorRecord,
+    RunRecord,
+    StepRecord,
+)
+from perdure.registry import Registry, Step, Workflow, driven
+from perdure.runtime.calls import (
+    ContinueCall,
+    Durable,
+    GatherCall,
+    Rejected,
+    SendCall,
+    StepCall,
+    WaitCall,
+    is_cancel,
+)
+from perdure.runtime.context import Context, Scope
+from perdure.runtime.history import History, check_same, unasked
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What an execution needs of its worker."""
+
+    registry: Registry
+
+    def post(self, op: ops.Op[Any], done: Callable[[Any, Any], None]) -> None: ...
+    def time(self) -> int: ...
+    def run_body(self, call: StepCall[Any]) -> None: ...
+    def as_step(self, function: Any) -> Step[..., Any]: ...
+    def dep(self, kind: type[T]) -> T: ...
+    def note_signal(
+        self, workflow: Workflow[Any, *tuple[Any, ...]], signal: Signal[Any]
+    ) -> None: ...
+    def release_on_park(self) -> bool: ...
+    def on_parked(self, execution: "Execution", released: bool) -> None: ...
+    def on_over(self, execution: "Execution") -> None: ...
+    def on_lost(self, execution: "Execution") -> None: ...
+    def reload(self, execution: "Execution") -> None: ...
+
+
+class Branch:
+    """One line of workflow code: the workflow itself, or a child of a gather."""
+
+    __slots__ = ("cancelled", "coro", "ended", "index", "join", "scope", "stands", "told")
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        scope: Scope,
+        join: GatherCall | None = None,
+        index: int = 0,
+    ) -> None:
+        self.coro = coro
+        self.scope = scope
+        self.join = join
+        self.index = index
+        self.stands: Durable[Any] | None = None
+        self.ended = False
+        self.cancelled = False  # a sibling failed: CancelledError at the next opportunity, once
+        self.told = False
+
+
+class Execution:
+    """A run in memory."""
+
+    __slots__ = (
+        "__weakref__",
+        "_attempts",
+        "_bodies",
+        "_branch",
+        "_cancel_recorded",
+        "_closed",
+        "_context",
+        "_continue",
+        "_failure",
+        "_fresh",
+        "_heir",
+        "_history",
+        "_input",
+        "_known",
+        "_left",
+        "_loose",
+        "_outcome",
+        "_pausing",
+        "_runnable",
+        "_spare",
+        "_standing",
+        "_unsaved",
+        "cancel_requested",
+        "dead",
+        "fence",
+        "finishing",
+        "generation",
+        "host",
+        "now",
+        "outstanding",
+        "parked",
+        "replaying",
+        "revision",
+        "run_id",
+        "workflow",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        host: Host,
+        run: RunRecord,
+        workflow: Workflow[Any, *tuple[Any, ...]],
+        steps: list[StepRecord],
+    ) -> None:
+        self.host = host
+        self.run_id = run.run_id
+        self.workflow = workflow
+        self.generation = run.generation
+        self.fence = run.fence
+        self.revision = run.revision
+        self.now = run.created_at
+        self.cancel_requested = run.cancel_requested
+        self.parked = False
+        self.dead = False
+        self.replaying = bool(steps)
+        self._input = run.input
+        self._pausing = run.pause_requested
+        self._history: History | None = History(steps) if steps else None
+        self._known: dict[str, StepRecord] = self._history.begun if self._history else {}
+        self._standing: dict[str, Durable[Any]] = {}  # by path: where branches stand
+        self._fresh: list[Durable[Any]] = []  # stood at in this turn, not yet acted on
+        self._loose: dict[str, StepRecord] | None = None  # that a retry freed from their old order
+        self._left: set[str] | None = None  # paths whose branch was cancelled there
+        self._bodies: dict[str, StepCall[Any]] = {}  # whose bodies are in flight
+        self._spare: dict[str, ops.StepDone] = {}  # results from before a reload
+        self._unsaved: list[ops.StepDone] = []
+        self._closed: list[str] = []
+        self._runnable: deque[tuple[Branch, Any, BaseException | None]] = deque()
+        self._branch: Branch | None = None
+        self._context = Context(self)
+        self.outstanding = 0
+        self._attempts = 0  # calls made in this generation, to bound the history
+        self._outcome: tuple[Any, BaseException | None] | None = None
+        self._continue: ops.ContinueAs | None = None
+        self.finishing = False
+        self._failure: PerdureError | None = None
+        self._cancel_recorded = False
+        self._heir: Execution | None = None
+
+    # --- the doors in ---
+
+    def begin(
+        self, carried: "Execution | None" = None, args: tuple[Any, ...] | None = None
+    ) -> None:
+        """Start the code and replay what is recorded; then act on what is new."""
+        if carried is not None:
+            self._bodies, self._spare = carried.hand_over(self)
+        try:
+            args = self.workflow.args.decode(self._input) if args is None else args
+        except BadPayload as error:
+            self._failure = Undecodable("the input", str(error))
+            self._end_turn()
+            return
+        self._input = ""
+        root = Branch(self.workflow.function(self._context, *args), Scope(""))
+        self._runnable.append((root, None, None))
+        self._drain()
+        if self._history is not None:
+            self._replay(self._history)
+        self._end_turn()
+
+    def on_news(self, completion: Completion, revision: int) -> None:
+        """Somebody else decided a wait of ours, or a retry is due."""
+        self.revision = revision
+        self.parked = False
+        if completion.state == "retrying":
+            self._retry_now(completion.path)
+        else:
+            self._feed(completion)
+            self._drain()
+        self._end_turn()
+
+    def on_control(self, revision: int, *, pause: bool, cancel: bool) -> None:
+        """Pause or cancel was asked for, or a pause was taken back."""
+        self.revision = revision
+        self.parked = False
+        self._pausing = pause
+        self.cancel_requested = cancel
+        self._end_turn()
+
+    def on_body(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
+        """A step body ended: `value` and `error` are what its record will decode to."""
+        self._bodies.pop(call.path, None)
+        if self.dead:
+            self._pass_on(done)
+            return
+        if self._standing.get(call.path) is not call:
+            return  # the branch has left: a result that comes too late is dropped
+        if done.state == "retrying":
+            self._unsaved.append(done)
+            call.attempt = done.attempt + 1
+        elif len(self._standing) == 1 and not self.outstanding and not self.cancel_requested:
+            # Nothing else can come first: go on at once (see the top of this file).
+            self._unsaved.append(done)
+            self._go_on(call, done, value, error)
+            self._drain()
+        else:
+            self._record(call, done, value, error)
+        self._end_turn()
+
+    def _pass_on(self, done: ops.StepDone) -> None:
+        """The run was loaded anew while this body ran: its result belongs to the heir, now or soon."""
+        if self._heir is None:
+            self._spare[done.path] = done
+            return
+        call = self._heir._standing.get(done.path)
+        if isinstance(call, StepCall):
+            self._heir.on_body(call, done, *_settle_done(call, done))
+
+    # --- driving ---
+
+    def current_branch(self) -> Branch:
+        """The branch whose code is running; ctx works nowhere else."""
+        if self.dead:
+            raise Evicted
+        if self._branch is None:
+            raise ForeignAwait(
+                f"the ctx of run {self.run_id!r} was used outside its workflow code (in a step, a task or "
+                "another run): pass values to steps instead"
+            )
+        return self._branch
+
+    def _drain(self) -> None:
+        try:
+            while self._runnable and self._failure is None:
+                branch, value, error = self._runnable.popleft()
+                self._send(branch, value, error)
+        except NonDeterminism as mismatch:
+            self._failure = mismatch
+
+    def _send(self, branch: Branch, value: Any, error: BaseException | None) -> None:
+        if branch.ended:
+            return
+        branch.stands = None
+        self._branch = branch
+        driven.depth += 1
+        try:
+            asked = branch.coro.send(value) if error is None else branch.coro.throw(error)
+        except StopIteration as stop:
+            self._branch_ended(branch, stop.value, None)
+        except BaseException as raised:
+            if isinstance(raised, KeyboardInterrupt | SystemExit):
+                raise
+            self._branch_ended(branch, None, raised)
+        else:
+            self._stand(branch, asked)
+        finally:
+            driven.depth -= 1
+            self._branch = None
+
+    def _stand(self, branch: Branch, asked: Any) -> None:
+        if not isinstance(asked, Durable) or asked.owner is not self or asked.used:
+            self._runnable.appendleft((branch, None, _foreign(branch, asked)))
+            return
+        asked.used = True
+        asked.branch = branch
+        branch.stands = asked
+        if branch.cancelled and not branch.told:
+            branch.told = True
+            self._runnable.append((branch, None, asyncio.CancelledError()))
+            return
+        if isinstance(asked, GatherCall):
+            self._open_gather(asked)
+            return
+        if isinstance(asked, ContinueCall):
+            self._continue = asked.op
+            return
+        self._attempts += 1
+        if self._attempts > limits.steps_per_generation_max:
+            self._runnable.append((branch, None, _too_long()))
+            return
+        self._standing[asked.path] = asked
+        loose = self._loose.pop(asked.path, None) if self._loose is not None else None
+        if loose is None:
+            self._fresh.append(asked)
+        else:
+            check_same(asked, loose)
+            self._feed(loose)
+
+    def _branch_ended(self, branch: Branch, value: Any, error: BaseException | None) -> None:
+        branch.ended = True
+        if branch.join is None:
+            self._outcome = (value, error)
+            return
+        self._join(branch.join, branch, value, error)
+
+    # --- branches ---
+
+    def _open_gather(self, call: GatherCall) -> None:
+        call.open = len(call.makers)
+        if not call.makers:
+            self._runnable.append((call.branch, call.results, None))
+            return
+        while call.started < min(call.concurrency, len(call.makers)):
+            self._start_branch(call)
+
+    def _start_branch(self, call: GatherCall) -> None:
+        index = call.started
+        call.started += 1
+        scope = Scope(f"{call.path}[{index}]/")
+        branch = Branch(call.makers[index](), scope, call, index)
+        call.branches.append(branch)
+        self._runnable.append((branch, None, None))
+
+    def _join(
+        self, call: GatherCall, branch: Branch, value: Any, error: BaseException | None
+    ) -> None:
+        call.open -= 1
+        call.results[branch.index] = value
+        if error is not None and call.failure is None:
+            call.failure = error
+            # Branches not begun never begin; those that stand are told to clean up.
+            call.open -= len(call.makers) - call.started
+            call.started = len(call.makers)
+            for sibling in call.branches:
+                self._cancel_branch(sibling)
+        elif call.started < len(call.makers):
+            self._start_branch(call)
+        if call.open == 0:
+            result = (None, call.failure) if call.failure is not None else (call.results, None)
+            self._runnable.append((call.branch, *result))
+
+    def _cancel_branch(self, branch: Branch) -> None:
+        if branch.ended or branch.cancelled:
+            return
+        branch.cancelled = True
+        stands = branch.stands
+        if isinstance(stands, GatherCall):
+            branch.told = True
+            for child in stands.branches:
+                self._cancel_branch(child)
+        elif stands is not None:
+            branch.told = True
+            self._abandon(stands)
+            self._runnable.append((branch, None, asyncio.CancelledError()))
+
+    def _abandon(self, call: Durable[Any]) -> None:
+        """Its branch leaves this call for good: stop the body, close the wait."""
+        self._leave(call)
+        self._left = self._left or set()
+        self._left.add(call.path)
+        body = self._bodies.pop(call.path, None)
+        if body is not None:
+            body.cancel_body()
+        if isinstance(call, WaitCall) and call.opened:
+            self._closed.append(call.path)
+
+    def _leave(self, call: Durable[Any]) -> None:
+        self._standing.pop(call.path, None)
+
+    # --- feeding ---
+
+    def _replay(self, history: History) -> None:
+        try:
+            while history.ahead and self._failure is None:
+                self._replay_one(history, history.ahead.popleft())
+                self._drain()
+        except NonDeterminism as error:
+            self._failure = error
+        self._history = None
+        self.replaying = False
+
+    def _replay_one(self, history: History, record: StepRecord) -> None:
+        call = self._standing.get(record.path)
+        if call is not None:
+            if not history.ahead:
+                self.replaying = (
+                    False  # what the code says from here on, it says for the first time
+                )
+            check_same(call, record)
+            self._feed(record)
+        elif record.kind == "cancel":
+            self._feed_cancel(record)
+        elif record.kind == "retry" or (self._left is not None and record.path in self._left):
+            pass
+        elif history.is_loose(record):
+            # Its branch may come to ask for it yet, in the new order of things.
+            self._loose = self._loose or {}
+            self._loose[record.path] = record
+        else:
+            raise unasked(record, list(self._standing.values()))
+
+    def _feed(self, done: Completion | StepRecord) -> None:
+        """Give a decision to the branch that stands there. One that nobody stands at was dealt with before."""
+        if done.kind == "cancel":
+            self._feed_cancel(done)
+            return
+        call = self._standing.get(done.path)
+        if call is None:
+            return
+        self.now = max(self.now, done.recorded_at or 0)
+        try:
+            value, error = call.settle(done)
+        except Rejected as rejected:
+            self._reject(call, str(rejected))
+            return
+        except Undecodable as failure:
+            self._failure = failure
+            return
+        self._leave(call)
+        self._runnable.append((call.branch, value, error))
+
+    def _feed_cancel(self, done: Completion | StepRecord) -> None:
+        self._cancel_recorded = True
+        self.now = max(self.now, done.recorded_at or 0)
+        for path in msgspec.json.decode(done.value or "[]", type=list[str]):
+            call = self._standing.get(path)
+            if call is not None:
+                call.branch.told = True
+                self._abandon(call)
+                self._runnable.append((call.branch, None, asyncio.CancelledError()))
+        self._closed.clear()  # the store closed them with the record
+        self._drain()
+
+    def _reject(self, call: Durable[Any], reason: str) -> None:
+        assert isinstance(call, WaitCall)
+        self._post(
+            ops.RejectSignal(
+                run_id=self.run_id,
+                fence=self.fence,
+                revision=self.revision,
+                path=call.path,
+                wait=_wait_of(call, known=True),
+                reason=reason,
+            )
+        )
+
+    def _retry_now(self, path: str) -> None:
+        call = self._standing.get(path)
+        if call is not None:
+            self._known.pop(path, None)
+            self._fresh.append(call)
+
+    # --- the end of a turn ---
+
+    def _end_turn(self) -> None:
+        """Say what came of the turn, in as few ops as can be."""
+        if self.dead or self.finishing:
+            return
+        if self._bodies and not self._fresh and not self._unsaved and not self._closed:
+            if not self.cancel_requested and self._failure is None:
+                return  # steps are in flight and nothing new has come up
+        if self._failure is not None:
+            self._finish_with(self._turn_op(ops.Park, reason=str(self._failure)))
+        elif self._outcome is not None:
+            self._finish_with(self._finish_op(*self._outcome))
+        elif self._continue is not None:
+            self._finish_with(
+                self._turn_op(
+                    ops.ContinueAs,
+                    workflow=self._continue.workflow,
+                    version=self._continue.version,
+                    input=self._continue.input,
+                )
+            )
+        elif self.cancel_requested and not self._cancel_recorded:
+            self._record_cancel()
+        elif self._pausing:
+            self._wind_down()
+        else:
+            self._act()
+
+    def _finish_with(self, op: ops.TurnOp) -> None:
+        self.finishing = True
+        if self._bodies:
+            self.stop_bodies()
+        self._post(op)
+
+    def _record_cancel(self) -> None:
+        if not self.outstanding:
+            self._fresh.clear()
+            self._post(self._turn_op(ops.RecordCancel, paths=tuple(self._standing)))
+
+    def _wind_down(self) -> None:
+        """Pausing: what is in flight is still recorded, nothing new begins."""
+        if self._bodies or self.outstanding:
+            self._save()
+            return
+        self._post(self._turn_op(ops.Suspend, park=True))
+
+    def _act(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        waits: list[ops.Wait] = []
+        bodies: list[StepCall[Any]] = []
+        for call in fresh:
+            if self._standing.get(call.path) is not call:
+                continue  # cancelled before it began
+            if isinstance(call, WaitCall):
+                call.opened = True
+                waits.append(_wait_of(call, known=call.path in self._known))
+            elif isinstance(call, SendCall):
+                self._post_send(call)
+            elif isinstance(call, StepCall):
+                self._plan_body(call, bodies)
+        if bodies and self._unsaved:
+            # The next body may use this result: it must be recorded before the body runs.
+            self._post(self._turn_op(ops.RecordStep), functools.partial(self._begin, bodies))
+        else:
+            self._begin(bodies)
+        self._suspend(waits)
+
+    def _plan_body(self, call: StepCall[Any], bodies: list[StepCall[Any]]) -> None:
+        spare = self._spare.pop(call.path, None)
+        if spare is not None and spare.attempt >= call.attempt:
+            # Its body ended while the run was being loaded anew.
+            value, error = _settle_done(call, spare)
+            self._record(call, spare, value, error)
+            return
+        if call.path in self._bodies:
+            return  # still running since before the reload
+        known = self._known.get(call.path)
+        if known is not None:
+            call.attempt = known.attempt + 1
+            if (known.retry_at or 0) > self.host.time():
+                return  # its retry is due later, by a watcher
+        bodies.append(call)
+
+    def _suspend(self, waits: list[ops.Wait]) -> None:
+        idle = not self._bodies and not self.outstanding and not self._runnable
+        if waits or (idle and not self.parked and self._standing):
+            release = idle and self.host.release_on_park()
+            op = self._turn_op(ops.Suspend, waits=tuple(waits), park=idle, release=release)
+            self._post(op)
+        elif self._unsaved or self._closed:
+            self._save()
+
+    def _save(self) -> None:
+        if self._unsaved or self._closed:
+            self._post(self._turn_op(ops.RecordStep))
+
+    def _record(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
+        """Record a result first and feed it once committed: other branches may come before it."""
+        op = ops.RecordStep(
+            run_id=self.run_id, fence=self.fence, revision=self.revision, steps=(done,)
+        )
+        self._post(op, functools.partial(self._go_on, call, done, value, error))
+
+    def _go_on(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
+        if self._standing.get(call.path) is call:
+            self.now = max(self.now, done.recorded_at)
+            self._leave(call)
+            self._runnable.append((call.branch, value, error))
+
+    def _post_send(self, call: SendCall[Any]) -> None:
+        self._post(
+            self._turn_op(
+                ops.RecordSend,
+                path=call.path,
+                kind=call.kind,
+                name=call.name,
+                send=call.send,
+                value=call.value,
+            )
+        )
+
+    # --- ops and their answers ---
+
+    def _turn_op(self, kind: type[Any], /, **fields: Any) -> Any:
+        steps, self._unsaved = tuple(self._unsaved), []
+        closed, self._closed = tuple(self._closed), []
+        return kind(
+            run_id=self.run_id,
+            fence=self.fence,
+            revision=self.revision,
+            steps=steps,
+            closed=closed,
+            **fields,
+        )
+
+    def _post(self, op: ops.TurnOp, then: Callable[[], None] | None = None) -> None:
+        self.outstanding += 1
+        self.host.post(
+            op, self._on_ack if then is None else functools.partial(self._on_ack, then=then)
+        )
+
+    def _on_ack(self, op: ops.TurnOp, outcome: Any, then: Callable[[], None] | None = None) -> None:
+        self.outstanding -= 1
+        if self.dead:
+            return
+        if isinstance(outcome, Advanced):
+            self._on_advanced(op, outcome, then)
+        elif isinstance(outcome, Fenced):
+            self.host.on_lost(self)
+        else:
+            # Moved; or the store failed or does not know: what is true is what it has.
+            self._keep(op)
+            self.host.reload(self)
+
+    def _keep(self, op: ops.TurnOp) -> None:
+        """A refused op's results are not lost: the reloaded run uses them if it still asks."""
+        for done in op.steps:
+            self._spare[done.path] = done
+
+    def _on_advanced(
+        self, op: ops.TurnOp, outcome: Advanced, then: Callable[[], None] | None
+    ) -> None:
+        self.revision = outcome.revision
+        self._pausing = outcome.pause_requested
+        self.cancel_requested = outcome.cancel_requested
+        if isinstance(op, ops.ContinueAs):
+            self._spare.clear()
+            self.host.reload(self)
+            return
+        if isinstance(op, ops.Finish | ops.Park) or outcome.paused:
+            self.host.on_over(self)
+            return
+        if then is not None:
+            then()
+        for completion in outcome.completions:
+            self._feed(completion)
+        if self._runnable:
+            self._drain()
+        if outcome.parked:
+            self.parked = True
+            released = isinstance(op, ops.Suspend) and op.release
+            self.host.on_parked(self, released)
+            if released:
+                return
+        self._end_turn()
+
+    def _begin(self, bodies: list[StepCall[Any]]) -> None:
+        """Start step bodies, unless their branch has left or the run is to stand still."""
+        hold = self._pausing or (self.cancel_requested and not self._cancel_recorded)
+        for call in bodies:
+            if self._standing.get(call.path) is not call:
+                continue
+            if hold:
+                self._fresh.append(call)
+            else:
+                self._bodies[call.path] = call
+                self.host.run_body(call)
+
+    # --- the end of a run ---
+
+    def _finish_op(self, value: Any, error: BaseException | None) -> ops.Finish:
+        if error is None and not self._cancel_recorded:
+            try:
+                output = self.workflow.codec.encode(value)
+            except Unencodable as unencodable:
+                error = unencodable
+            else:
+                return self._ending("completed", output=output)  # type: ignore[no-any-return]
+        if error is None or (is_cancel(error) and self._cancel_recorded):
+            return self._ending("cancelled")  # type: ignore[no-any-return]
+        return self._ending("failed", error=_error_text(error))  # type: ignore[no-any-return]
+
+    def _ending(self, status: str, **fields: Any) -> Any:
+        return self._turn_op(ops.Finish, status=status, **fields)
+
+    # --- leaving memory ---
+
+    def hand_over(
+        self, heir: "Execution"
+    ) -> tuple[dict[str, StepCall[Any]], dict[str, ops.StepDone]]:
+        """For a reload: bodies in flight and results that are not recorded yet go to the heir."""
+        self._heir = heir
+        for done in self._unsaved:
+            self._spare[done.path] = done
+        return self._bodies, self._spare
+
+    def evict(self) -> None:
+        """Unwind the code without recording anything. Synchronous `finally` blocks run."""
+        if self.dead:
+            return
+        self.dead = True
+        branches = {id(one.branch): one.branch for one in self._standing.values()}
+        branches.update((id(one), one) for one, _, _ in self._runnable)
+        for branch in list(branches.values()):
+            while branch is not None and not branch.ended:
+                _unwind(branch)
+                branch = branch.join.branch if branch.join is not None else None
+
+    def stop_bodies(self) -> None:
+        """Cancel the step bodies in flight: the run is no longer ours."""
+        for call in self._bodies.values():
+            call.cancel_body()
+        self._bodies.clear()
+
+
+def _unwind(branch: Branch) -> None:
+    branch.ended = True
+    try:
+        for _ in range(100):  # code that awaits in `finally` is told again, but not for ever
+            branch.coro.throw(Evicted())
+        branch.coro.close()
+    except (StopIteration, Evicted):
+        pass
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        # What cleanup code raises while it is unwound changes nothing: the run will be replayed.
+
+
+def _wait_of(call: WaitCall[Any], *, known: bool) -> ops.Wait:
+    on = tuple(clause.condition for clause in call.clauses)
+    return ops.Wait(path=call.path, kind=call.kind, name=call.name, on=on, known=known)
+
+
+def _settle_done(call: StepCall[Any], done: ops.StepDone) -> tuple[Any, BaseException | None]:
+    completion = Completion(
+        done.path, "step", done.state, 0, done.value, done.error, None, done.recorded_at
+    )
+    return call.settle(completion)
+
+
+def _foreign(branch: Branch, asked: Any) -> ForeignAwait:
+    if isinstance(asked, Durable) and asked.used:
+        return ForeignAwait(
+            f"the durable call at {asked.path!r} was awaited twice: make a new call"
+        )
+    if isinstance(asked, Durable):
+        return ForeignAwait(f"the durable call at {asked.path!r} belongs to another run")
+    where = _where(branch.coro)
+    what = type(asked).__name__ if asked is not None else "a bare yield (asyncio.sleep(0)?)"
+    return ForeignAwait(
+        f"{where} awaited {what}, which is not durable. In a workflow await only ctx calls: put I/O into a step "
+        "(`await ctx.step(fetch, url)`), use `ctx.sleep` for time and `ctx.gather` for concurrency"
+    )
+
+
+def _where(coro: Any) -> str:
+    """File and line of the innermost workflow frame that awaits."""
+    frame, line = coro.cr_frame, ""
+    inner = coro
+    while inner is not None and getattr(inner, "cr_frame", None) is not None:
+        frame = inner.cr_frame
+        if "asyncio" in frame.f_code.co_filename.replace("\\", "/").split("/"):
+            break
+        line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        inner = inner.cr_await
+    return line or "the workflow"
+
+
+def _too_long() -> PerdureError:
+    bound = limits.steps_per_generation_max
+    return PerdureError(
+        f"the run made {bound} calls in one generation (steps_per_generation_max): end the generation with "
+        "`await ctx.continue_as(workflow, …)`"
+    )
+
+
+def _error_text(error: BaseException) -> str:
+    path: str | None = None
+    cause: BaseException | None = error
+    for _ in range(20):
+        if cause is None or isinstance(cause, StepFailed):
+            break
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, StepFailed):
+        path = cause.path
+    path = path or getattr(error, "__perdure_path__", None)
+    if isinstance(error, StepFailed):
+        kind, name, text = "step", error.type, error.traceback
+        message = error.message
+    else:
+        kind, name, message = "workflow", type(error).__name__, str(error)
+        text = "".join(traceback.format_exception(error))
+    record = ErrorRecord(
+        kind=kind,  # type: ignore[arg-type]
+        type=name[: limits.error_type_chars_max],
+        message=message[: limits.error_message_chars_max],
+        traceback=text[-limits.traceback_chars_max :],
+        path=path,
+        attempts=error.attempts if isinstance(error, StepFailed) else 1,
+    )
+    return msgspec.json.encode(record).decode()

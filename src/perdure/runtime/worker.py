@@ -1,0 +1,367 @@
+"""The worker: holds runs in memory, claims those that are ready, and keeps the store healthy.
+
+The lease is the worker's: one row for each process start. A run it owns stays with it while it waits, up to a bound;
+then the least recently used goes, and comes back by claim and replay. Nothing depends on what is resident. Recovery is
+a continuous, conditional loop: on a healthy store it finds nothing and writes nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure.channels import Signal
+from perdure.coordinator.coordinator import Coordinator
+from perdure.model import limits, ops
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
+from perdure.model.limits import BadValue
+from perdure.model.outcomes import Advanced, Wake
+from perdure.model.records import RunRecord, StepRecord
+from perdure.registry import Registry, Step, Workflow
+from perdure.runtime.calls import StepCall
+from perdure.runtime.steps import Bodies
+from perdure.runtime.timers import Alarm, Timers
+from perdure.runtime.turn import Execution
+from perdure.service import Service
+from perdure.store.base import Store
+
+T = TypeVar("T")
+
+log = logging.getLogger("perdure.worker")
+
+_lease_us = 30_000_000
+_sweep_runs = 1000
+
+
+class Worker(Service):
+    """Executes runs of one app in one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        registry: Registry,
+        clock: Clock,
+        ids: Ids,
+        die: Callable[[], float],
+        *,
+        deps: Sequence[object] = (),
+        resident: int = limits.resident_runs_default,
+        concurrency: int = limits.active_runs_default,
+        threads: int = limits.step_threads_default,
+        poll_s: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.registry = registry
+        self.worker_id = ids.ulid()
+        self._store = store
+        self._coordinator = coordinator
+        self._clock = clock
+        self._ids = ids
+        self._deps = tuple(deps)
+        self._resident = resident
+        self._concurrency = concurrency
+        self._poll_s = poll_s
+        self._executions: dict[str, Execution] = {}
+        self._parked: dict[str, Execution] = {}  # in order of use: the first is the least recent
+        self._steps: dict[Any, Step[..., Any]] = {}
+        self._noted: dict[tuple[str, int], dict[str, Signal[Any]]] = {}
+        self._claimable = asyncio.Event()
+        self._claim_alarm = Alarm(clock, self._claimable.set)
+        self._claiming = False
+        self._loading = 0
+        self._sweep_after = ""
+        self._bodies = Bodies(clock, die, threads)
+        self.timers = Timers(coordinator, clock)
+        self.post = coordinator.post
+
+    # --- life ---
+
+    async def start(self) -> None:
+        self._store.worker_id = self.worker_id
+        await self._coordinator.submit(ops.Beat(worker_id=self.worker_id, lease_us=_lease_us))
+        await self._declare()
+        self._coordinator.hub.attach(self._hear)
+        self._coordinator.on_unknown = self._reload_all
+        await self._recover()
+        self.timers.start()
+        self._spawn("claims", self._claim_loop)
+        self._spawn("upkeep", self._upkeep_loop)
+        await self._look_at_store()
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Stop claiming, let step bodies end, hand runs back, leave. The coordinator is still open."""
+        if self.stopping:
+            return
+        await super().stop()
+        await self.timers.stop()
+        self._claim_alarm.clear()
+        await self._bodies.drain(grace_s)
+        await self._coordinator.flush()
+        self._coordinator.hub.attach(None)
+        self._coordinator.on_unknown = None
+        await self._hand_back()
+        await self._coordinator.submit(
+            ops.Beat(worker_id=self.worker_id, lease_us=0, stopping=True)
+        )
+        self._store.worker_id = None
+
+    async def _hand_back(self) -> None:
+        releases = [_release_of(one) for one in self._executions.values()]
+        for execution in list(self._executions.values()):
+            execution.evict()
+        self._executions.clear()
+        self._parked.clear()
+        if releases:
+            await self._coordinator.submit_many(releases)
+
+    # --- wakes ---
+
+    def _hear(self, wake: Wake) -> None:
+        match wake.kind:
+            case "news":
+                execution = self._owned(wake)
+                if execution is not None and wake.completion is not None:
+                    self._parked.pop(wake.run_id, None)
+                    execution.on_news(wake.completion, wake.revision)
+            case "control":
+                execution = self._owned(wake)
+                if execution is not None and wake.lost:
+                    self.on_lost(execution)
+                elif execution is not None:
+                    self._parked.pop(wake.run_id, None)
+                    execution.on_control(wake.revision, pause=wake.pause, cancel=wake.cancel)
+            case "ended":
+                execution = self._owned(wake)
+                if execution is not None and not execution.finishing:
+                    self.on_lost(execution)
+            case "ready":
+                self._note_ready(wake.at)
+            case "deadline":
+                self.timers.note(wake.at)
+
+    def _owned(self, wake: Wake) -> Execution | None:
+        return self._executions.get(wake.run_id) if wake.owner == self.worker_id else None
+
+    def _note_ready(self, at: int) -> None:
+        if at > self._clock.now():
+            self._claim_alarm.set(at)
+        else:
+            self._claimable.set()
+
+    # --- claiming ---
+
+    def has_room(self) -> bool:
+        """Whether a run may be born claimed by this worker."""
+        return not self.stopping and self._active() < self._concurrency
+
+    def _active(self) -> int:
+        return len(self._executions) - len(self._parked) + self._loading
+
+    async def _claim_loop(self) -> None:
+        while True:
+            await self._claimable.wait()
+            self._claimable.clear()
+            self._claiming = True
+            try:
+                await self._claim()
+            finally:
+                self._claiming = False
+
+    async def _claim(self) -> None:
+        while (room := min(self._concurrency - self._active(), limits.batch_ops_max)) > 0:
+            claim = ops.ClaimRuns(
+                worker_id=self.worker_id,
+                fence=self._ids.fence(),
+                limit=room,
+                workflows=self.registry.keys(),
+            )
+            claimed = await self._coordinator.submit(claim)
+            if claimed.next_at is not None:
+                self._claim_alarm.set(claimed.next_at)
+            if claimed.runs:
+                await self._load([run.run_id for run in claimed.runs], {})
+            if len(claimed.runs) < room:
+                return
+
+    async def _load(self, run_ids: list[str], carried: dict[str, Execution]) -> None:
+        """Read history after the claim has committed, never before; then replay."""
+        self._loading += len(run_ids)
+        try:
+            loaded = await self._store.load(run_ids)
+        finally:
+            self._loading -= len(run_ids)
+        for nth, (run, steps) in enumerate(loaded):
+            if run.owner == self.worker_id and run.status not in ("paused",):
+                self._begin(run, steps, carried.get(run.run_id))
+            if nth % 50 == 49:
+                await asyncio.sleep(0)
+
+    def adopt(self, run: RunRecord, args: tuple[Any, ...]) -> None:
+        """A run was born claimed by us: begin it. `args` are what its stored input decodes to."""
+        if run.run_id not in self._executions:
+            self._begin(run, [], None, args)
+
+    def _begin(
+        self,
+        run: RunRecord,
+        steps: list[StepRecord],
+        carried: Execution | None,
+        args: tuple[Any, ...] | None = None,
+    ) -> None:
+        workflow = self.registry.find(run.workflow, run.version)
+        if workflow is None:
+            log.error("claimed run %r of unknown workflow %r", run.run_id, run.workflow)
+            release = ops.Release(run_id=run.run_id, fence=run.fence, revision=run.revision)
+            self.post(release, _ignore)
+            return
+        stale = self._executions.get(run.run_id)
+        if stale is not None:
+            self.on_lost(
+                stale
+            )  # another process took it and let it go: this claim is the newer one
+        execution = Execution(self, run, workflow, steps)
+        self._executions[run.run_id] = execution
+        try:
+            execution.begin(carried, args)
+        except Exception:
+            log.exception("run %r broke the engine", run.run_id)
+
+    # --- what executions ask of us ---
+
+    def time(self) -> int:
+        return self._clock.now()
+
+    def run_body(self, call: StepCall[Any]) -> None:
+        self._bodies.run(call)
+
+    def as_step(self, function: Any) -> Step[..., Any]:
+        made = self._steps.get(function)
+        if made is None:
+            made = self._steps[function] = Step(function)
+        return made
+
+    def dep(self, kind: type[T]) -> T:
+        for one in self._deps:
+            if isinstance(one, kind):
+                return one
+        known = ", ".join(type(one).__name__ for one in self._deps) or "none"
+        raise BadValue("dep", kind, f"is not among App(deps=[…]); there is: {known}")
+
+    def note_signal(self, workflow: Workflow[Any, *tuple[Any, ...]], signal: Signal[Any]) -> None:
+        noted = self._noted.setdefault(workflow.key, {})
+        if noted.get(signal.name) is signal:
+            return
+        noted[signal.name] = signal
+        self.post(ops.Declare(workflows=(workflow.record(noted.values()),)), _ignore)
+
+    def release_on_park(self) -> bool:
+        return self._resident == 0
+
+    def on_parked(self, execution: Execution, released: bool) -> None:
+        if released:
+            self._forget(execution)
+            execution.evict()
+            return
+        self._parked[execution.run_id] = execution
+        self._make_room()
+
+    def _make_room(self) -> None:
+        while len(self._parked) > self._resident:
+            run_id, execution = next(iter(self._parked.items()))
+            del self._parked[run_id]
+            self._release(execution)
+
+    def _release(self, execution: Execution) -> None:
+        def released(op: Any, outcome: Any) -> None:
+            if isinstance(outcome, Advanced) and execution.parked and not execution.dead:
+                self._forget(execution)
+                execution.evict()
+
+        self.post(_release_of(execution), released)
+
+    def on_over(self, execution: Execution) -> None:
+        """It ended or was paused: nothing is left to do here."""
+        self._forget(execution)
+        execution.evict()
+
+    def on_lost(self, execution: Execution) -> None:
+        """It is no longer ours: stop at once, record nothing."""
+        self._forget(execution)
+        execution.stop_bodies()
+        execution.evict()
+
+    def reload(self, execution: Execution) -> None:
+        """What is in memory is not what is stored: replay from the store, keeping bodies in flight."""
+        self._forget(execution)
+        execution.evict()
+        if not self.stopping:
+            self._spawn(
+                "reload", lambda: self._load([execution.run_id], {execution.run_id: execution})
+            )
+
+    def _reload_all(self) -> None:
+        for execution in list(self._executions.values()):
+            if not execution.dead:
+                self.reload(execution)
+
+    def _forget(self, execution: Execution) -> None:
+        if self._executions.get(execution.run_id) is execution:
+            del self._executions[execution.run_id]
+            self._parked.pop(execution.run_id, None)
+            if self._active() == self._concurrency - 1:
+                self._claimable.set()
+
+    # --- upkeep ---
+
+    async def _declare(self) -> None:
+        workflows = tuple(one.record() for one in self.registry.all())
+        await self._coordinator.submit(ops.Declare(workflows=workflows))
+
+    async def _upkeep_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self._recover()
+            await self._look_at_store()
+
+    async def _recover(self) -> None:
+        """Adopt what dead workers left, and heal a slice of the parked runs."""
+        suspects, self._sweep_after = await self._store.sweep(self._sweep_after, _sweep_runs)
+        orphaned = await self._store.has_orphans()
+        while suspects or orphaned:
+            recover = ops.Recover(limit=limits.batch_ops_max, suspects=tuple(suspects))
+            recovered = await self._coordinator.submit(recover)
+            suspects, orphaned = [], recovered.more
+
+    async def _look_at_store(self) -> None:
+        due = await self._store.due()
+        if due.deadline_at is not None:
+            self.timers.note(due.deadline_at)
+        if due.ready_at is not None:
+            self._note_ready(due.ready_at)
+
+    # --- for tests and health ---
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing moves: every run is parked and nothing is due, claimed or loaded."""
+        return (
+            not self._loading
+            and not self._claiming
+            and not self._claimable.is_set()
+            and self.timers.idle
+            and len(self._executions) == len(self._parked)
+        )
+
+    @property
+    def resident_runs(self) -> int:
+        return len(self._executions)
+
+
+def _ignore(op: Any, outcome: Any) -> None:
+    """Nobody waits for this answer; what is not done now is found again by the upkeep."""
+
+
+def _release_of(execution: Execution) -> ops.Release:
+    return ops.Release(run_id=execution.run_id, fence=execution.fence, revision=execution.revision)

@@ -1,0 +1,259 @@
+"""What reads give to people: plain values with datetimes and decoded payloads instead of stored rows."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar, overload
+
+import msgspec
+
+from perdure.errors import PerdureError
+from perdure.model.clock import to_datetime
+from perdure.model.limits import BadValue
+from perdure.model.records import (
+    BufferPolicy,
+    DeadLetterRecord,
+    EventRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WaitSpec,
+    WatcherRecord,
+)
+from perdure.model.status import Status
+
+T = TypeVar("T")
+
+
+class Page(Sequence[T], Generic[T]):
+    """Part of a listing. Give `cursor` as `after=` to get the next part; None when this is the last."""
+
+    __slots__ = ("cursor", "items")
+
+    def __init__(self, items: list[T], cursor: str | None) -> None:
+        self.items = items
+        self.cursor = cursor
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        return self.items[at]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __repr__(self) -> str:
+        return f"Page({self.items!r}, cursor={self.cursor!r})"
+
+
+def encode_cursor(*parts: int | str) -> str:
+    return msgspec.json.encode(parts).hex()
+
+
+def decode_cursor(text: str, kind: type[T]) -> T:
+    """The inverse of `encode_cursor`; a cursor that is not one of ours is refused."""
+    try:
+        return msgspec.json.decode(bytes.fromhex(text), type=kind)
+    except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        raise BadValue(
+            "cursor", text, "is not one that a listing gave: pass page.cursor"
+        ) from error
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as listed."""
+
+    id: str
+    workflow: str
+    version: int
+    status: Status
+    generation: int
+    created_at: datetime
+    finished_at: datetime | None
+    starts_at: datetime | None
+    reason: str | None
+    tags: dict[str, str]
+    entity: str | None
+    parent_id: str | None
+
+
+def run_info(run: RunRecord) -> RunInfo:
+    entity = None if run.entity_type is None else f"{run.entity_type}/{run.entity_id}"
+    return RunInfo(
+        id=run.run_id,
+        workflow=run.workflow,
+        version=run.version,
+        status=run.status,
+        generation=run.generation,
+        created_at=to_datetime(run.created_at),
+        finished_at=_moment(run.finished_at),
+        starts_at=_moment(run.ready_at),
+        reason=run.reason,
+        tags=msgspec.json.decode(run.tags) if run.tags else {},
+        entity=entity,
+        parent_id=run.parent_run_id,
+    )
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a run's history. `winner` is the condition that ended a wait, as `kind:target`."""
+
+    path: str
+    kind: str
+    name: str
+    status: str
+    attempt: int
+    value: Any
+    error: dict[str, Any] | None
+    winner: str | None
+    generation: int
+    started_at: datetime | None
+    recorded_at: datetime | None
+
+
+def history_entry(step: StepRecord) -> HistoryEntry:
+    return HistoryEntry(
+        path=step.path,
+        kind=step.kind,
+        name=step.name,
+        status=step.state,
+        attempt=step.attempt,
+        value=None if step.value is None else msgspec.json.decode(step.value),
+        error=None if step.error is None else msgspec.json.decode(step.error),
+        winner=_winner(step),
+        generation=step.generation,
+        started_at=_moment(step.started_at),
+        recorded_at=_moment(step.recorded_at),
+    )
+
+
+def _winner(step: StepRecord) -> str | None:
+    if step.wait is None or step.winner is None:
+        return None
+    won = msgspec.json.decode(step.wait, type=WaitSpec).on[step.winner]
+    return won.kind if won.kind == "timer" else f"{won.kind}:{won.target}"
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run waits for, since when, until when."""
+
+    run_id: str
+    path: str
+    kind: Literal["signal", "run", "timer", "retry"]
+    target: str
+    since: datetime
+    until: datetime | None
+
+
+def waiting(watcher: WatcherRecord) -> Waiting:
+    return Waiting(
+        run_id=watcher.run_id,
+        path=watcher.path,
+        kind=watcher.kind,
+        target=watcher.target,
+        since=to_datetime(watcher.opened_at),
+        until=_moment(watcher.deadline_at),
+    )
+
+
+class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that was accepted and not yet taken."""
+
+    signal_id: str
+    name: str
+    path: str | None
+    payload: Any
+    policy: BufferPolicy
+    received_at: datetime
+    expires_at: datetime | None
+
+
+def buffered_signal(signal: SignalRecord) -> BufferedSignal:
+    return BufferedSignal(
+        signal_id=signal.signal_id,
+        name=signal.name,
+        path=signal.path,
+        payload=msgspec.json.decode(signal.payload),
+        policy=signal.policy,
+        received_at=to_datetime(signal.received_at),
+        expires_at=_moment(signal.expires_at),
+    )
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that nobody could take any more: `app.resend(letter.id)` sends it again."""
+
+    id: str
+    run_id: str
+    name: str
+    path: str | None
+    payload: Any
+    reason: str
+    received_at: datetime
+    dead_at: datetime
+
+
+def dead_letter(letter: DeadLetterRecord) -> DeadLetter:
+    return DeadLetter(
+        id=letter.dead_letter_id,
+        run_id=letter.run_id,
+        name=letter.name,
+        path=letter.path,
+        payload=msgspec.json.decode(letter.payload),
+        reason=letter.reason,
+        received_at=to_datetime(letter.received_at),
+        dead_at=to_datetime(letter.dead_at),
+    )
+
+
+class SignalStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a signal: buffered, dead_letter, or as the ledger tells: delivered, replaced, …"""
+
+    signal_id: str
+    state: str
+    run_id: str
+    name: str
+    path: str | None
+
+
+def signal_status(found: SignalRecord | DeadLetterRecord | EventRecord) -> SignalStatus:
+    match found:
+        case SignalRecord():
+            return SignalStatus(
+                signal_id=found.signal_id,
+                state="buffered",
+                run_id=found.run_id,
+                name=found.name,
+                path=found.path,
+            )
+        case DeadLetterRecord():
+            return SignalStatus(
+                signal_id=found.dead_letter_id,
+                state="dead_letter",
+                run_id=found.run_id,
+                name=found.name,
+                path=found.path,
+            )
+        case EventRecord():
+            facts = msgspec.json.decode(found.payload)
+            return SignalStatus(
+                signal_id=found.event_id,
+                state=found.type.removeprefix("signal."),
+                run_id=facts["run_id"],
+                name=facts["name"],
+                path=facts.get("path"),
+            )
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """One send of a batch was refused; `error` is what `app.signal` would have raised."""
+
+    error: PerdureError
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if not at else to_datetime(at)
