@@ -21,7 +21,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.model import codec as codec_module
 from perdure.model.codec import (
     ArgsCodec,
     BadHint,
@@ -37,6 +36,8 @@ from perdure.model.codec import (
     place_text,
     register_type,
 )
+from perdure.model.codec.choose import kept_codec
+from perdure.model.codec.custom import custom_by_class, custom_by_name
 from perdure.model.limits import BadValue, payload_bytes_max
 
 
@@ -878,15 +879,15 @@ class Host:
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    by_name, by_class = dict(codec_module._custom_by_name), dict(codec_module._custom_by_class)
+    by_name, by_class = dict(custom_by_name), dict(custom_by_class)
     register_type("ip6", ipaddress.IPv6Address, str, ipaddress.IPv6Address)
     register_type("path", pathlib.PurePath, str, pathlib.PurePosixPath)
     yield
-    codec_module._custom_by_name.clear()
-    codec_module._custom_by_class.clear()
-    codec_module._custom_by_name.update(by_name)
-    codec_module._custom_by_class.update(by_class)
-    codec_module._kept_codec.cache_clear()
+    custom_by_name.clear()
+    custom_by_class.clear()
+    custom_by_name.update(by_name)
+    custom_by_class.update(by_class)
+    kept_codec.cache_clear()
 
 
 @pytest.mark.usefixtures("registered")

@@ -64,6 +64,7 @@ class Store(ABC):
     url: str
     worker_id: str | None = None  # set by the worker of this process before its first op
     lifecycle: bool = True
+    needs_beats: bool = False  # whether a worker's life is known only by its lease
 
     # --- life ---
 

@@ -1,7 +1,8 @@
 """SQL that lives in files beside the code of its store: named queries, and numbered migrations.
 
-`queries.sql` is a list of statements, each under `-- name: x` and a sentence that says why it is as it is. A
-migration is `migrations/NNNN_what.sql`; once released it is never edited. Nothing here talks to a database.
+`queries.sql` is a list of statements, each under `-- name: x` and a sentence that says why it is so.
+A migration is `migrations/NNNN_what.sql`; once released it is never edited. Nothing here talks to a
+database.
 """
 
 import re

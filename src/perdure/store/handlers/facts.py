@@ -4,7 +4,7 @@ A fact is written in the commit of the change it tells of. Life-cycle facts can 
 facts about a signal that did not reach its run (replaced, expired, discarded, rejected) never.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -88,7 +88,13 @@ def awaken(tables: Tables, run: RunRecord, completion: Completion | None) -> Run
     return run
 
 
-def bury(tables: Tables, run: RunRecord, signal: SignalRecord, reason: str) -> None:
+def bury(
+    tables: Tables,
+    run: RunRecord,
+    signal: SignalRecord,
+    reason: str,
+    cause: Literal["ended", "rejected", "left"],
+) -> None:
     """Keep a signal that nobody can take any more as a dead letter."""
     tables.add_dead_letter(
         DeadLetterRecord(
@@ -102,5 +108,7 @@ def bury(tables: Tables, run: RunRecord, signal: SignalRecord, reason: str) -> N
             reason=reason,
             received_at=signal.received_at,
             dead_at=tables.now,
+            cause=cause,
+            expires_at=signal.expires_at,
         )
     )

@@ -18,7 +18,7 @@ from perdure.model.outcomes import (
 from perdure.model.records import KeyRecord, RunRecord, WorkerRecord
 from perdure.model.status import PARKED
 from perdure.store.handlers.facts import make_ready, move, tell
-from perdure.store.handlers.sending import send_signal
+from perdure.store.handlers.sending import refused_when_new, send_signal
 from perdure.store.tables import Tables
 
 
@@ -30,12 +30,14 @@ def digest(*parts: str | None) -> str:
 
 
 def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
-    found = _found_by_key(tables, op) or _found_by_id(tables, op)
+    found = _found_by_key(tables, op)
     if found is not None:
         return found
-    run = _new_run(tables, op)
-    tables.put_run(run)
+    found = _found_by_id(tables, op)
+    if isinstance(found, Refusal):
+        return found
     if op.key is not None:
+        # Also when the id found the run: the next one with this key must get the same answer.
         tables.add_key(
             KeyRecord(
                 scope=f"start/{op.workflow}",
@@ -46,6 +48,10 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
                 created_at=tables.now,
             )
         )
+    if found is not None:
+        return found
+    run = _new_run(tables, op)
+    tables.put_run(run)
     tell(tables, run, "workflow.run_started", {"version": run.version})
     if run.status == "ready":
         tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0))
@@ -105,11 +111,21 @@ def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
 def signal_with_start(
     tables: Tables, op: ops.SignalWithStart
 ) -> tuple[Started, SendOutcome] | Refusal:
+    refused = _refused_at_birth(tables, op)
+    if refused is not None:
+        return refused
     started = start_run(tables, op.start)
     if isinstance(started, Refusal):
         return started
     sent = send_signal(tables, op.signal, run_id=started.run.run_id)
     return started, sent
+
+
+def _refused_at_birth(tables: Tables, op: ops.SignalWithStart) -> Refusal | None:
+    """Why the run that this would make could not take the signal: then it is not made either."""
+    if _found_by_key(tables, op.start) or _found_by_id(tables, op.start):
+        return None
+    return refused_when_new(tables, _new_run(tables, op.start), op.signal)
 
 
 def claim_runs(tables: Tables, op: ops.ClaimRuns) -> Claimed:
@@ -151,7 +167,7 @@ def _heal(tables: Tables, run_id: str) -> bool:
 
 def release(tables: Tables, op: ops.Release) -> TurnOutcome:
     run = tables.run(op.run_id)
-    if run is None or run.fence != op.fence:
+    if run is None or run.fence != op.fence or not op.fence:
         return Fenced(op.run_id, None if run is None else run.status)
     if run.revision != op.revision:
         return Moved(run.revision, run.pause_requested, run.cancel_requested)

@@ -73,6 +73,14 @@ def _key_record(
     )
 
 
+def refused_when_new(tables: Tables, run: RunRecord, op: ops.SendSignal) -> Refusal | None:
+    """Why a run that is only about to be made could not take this signal."""
+    declared = _declared(tables, run, op)
+    if isinstance(declared, Refusal):
+        return declared
+    return None if op.buffer else _not_waiting(run, op)
+
+
 def _declared(tables: Tables, run: RunRecord, op: ops.SendSignal) -> SignalEntry | Refusal:
     """Policy, ttl and on_end as the workflow declares them; the sender's own only where it says nothing."""
     workflow = tables.workflow(run.workflow, run.version)
@@ -106,7 +114,7 @@ def _deliver_or_buffer(
     if declared.buffer == "first" and tables.key("claim", _claim(run, op)) is not None:
         return Refusal("taken", f"{op.name!r} was already answered")
     if not open_waits and not op.buffer:
-        return Refusal("not_waiting", f"run {run.run_id!r} does not wait for {op.name!r} now")
+        return _not_waiting(run, op)
     outcome: Delivered | Buffered | Refusal
     if open_waits:
         outcome = _deliver(tables, run, op, open_waits[0])
@@ -128,15 +136,22 @@ def _deliver_or_buffer(
 
 def _open_waits(tables: Tables, run: RunRecord, op: ops.SendSignal) -> list[WatcherRecord]:
     """One watcher for each path that this signal could end now; a wait past its deadline is not one."""
-    by_path = {
-        watcher.path: watcher
-        for watcher in tables.watchers(run.run_id)
-        if watcher.kind == "signal"
-        and watcher.target == op.name
-        and (op.path is None or op.path == watcher.path)
-        and (watcher.deadline_at is None or tables.now <= watcher.deadline_at)
-    }
+    by_path: dict[str, WatcherRecord] = {}
+    for watcher in tables.watchers(run.run_id):
+        if (
+            watcher.kind == "signal"
+            and watcher.target == op.name
+            and (op.path is None or op.path == watcher.path)
+            and (watcher.deadline_at is None or tables.now <= watcher.deadline_at)
+        ):
+            known = by_path.get(watcher.path)
+            if known is None or watcher.ix < known.ix:  # named twice: its first mention wins
+                by_path[watcher.path] = watcher
     return list(by_path.values())
+
+
+def _not_waiting(run: RunRecord, op: ops.SendSignal) -> Refusal:
+    return Refusal("not_waiting", f"run {run.run_id!r} does not wait for {op.name!r} now")
 
 
 def _claim(run: RunRecord, op: ops.SendSignal) -> str:
@@ -200,11 +215,13 @@ def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome:
     letter = tables.dead_letter(op.dead_letter_id)
     if letter is None:
         return Refusal("no_dead_letter", f"no dead letter {op.dead_letter_id!r}")
+    run = tables.run(op.run_id or letter.run_id)
     send = ops.SendSignal(
         signal_id=op.signal_id,
         run_id=op.run_id or letter.run_id,
         name=letter.name,
         payload=letter.payload,
+        policy=None if run is None or _is_declared(tables, run, letter.name) else letter.policy,
         on_end=letter.on_end,
         path=None if op.run_id else letter.path,
     )
@@ -214,9 +231,16 @@ def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome:
     return outcome
 
 
+def _is_declared(tables: Tables, run: RunRecord, name: str) -> bool:
+    workflow = tables.workflow(run.workflow, run.version)
+    return workflow is not None and name in signal_entries(workflow.signals)
+
+
 def put_back(tables: Tables, run: RunRecord) -> None:
-    """A retried run gets its dead letters back into its buffer."""
+    """A retried run gets back what its end cut off; what it rejected stays where it is."""
     for letter in tables.dead_letters(run.run_id):
+        if letter.cause != "ended":
+            continue
         tables.delete_dead_letter(letter.dead_letter_id)
         signal = SignalRecord(
             signal_id=letter.dead_letter_id,
@@ -228,5 +252,6 @@ def put_back(tables: Tables, run: RunRecord) -> None:
             policy=letter.policy,
             on_end=letter.on_end,
             received_at=letter.received_at,
+            expires_at=letter.expires_at,
         )
         tables.add_signal(signal)

@@ -8,7 +8,7 @@ from perdure.model.records import RETRY_PATH, ErrorRecord, RunRecord, StepRecord
 from perdure.model.status import TERMINAL
 from perdure.store.handlers.facts import awaken, make_ready, move, tell
 from perdure.store.handlers.sending import put_back
-from perdure.store.handlers.turning import end_run
+from perdure.store.handlers.turning import end_run, watch_retry
 from perdure.store.tables import Tables
 
 
@@ -87,8 +87,16 @@ def resume(tables: Tables, op: ops.Resume) -> SteerOutcome:
         return Steered(run.run_id, awaken(tables, changed, None).status, True)
     if run.status != "paused":
         return Refusal("not_paused", f"run {run.run_id!r} is {run.status}, not paused")
-    make_ready(tables, run, revision=run.revision + 1, reason=None)
+    run = make_ready(tables, run, revision=run.revision + 1, reason=None)
+    _watch_retries(tables, run)
     return Steered(run.run_id, "ready", True)
+
+
+def _watch_retries(tables: Tables, run: RunRecord) -> None:
+    """Steps that were to be tried again when the run stopped are due again, at the time they had."""
+    for step in tables.steps(run.run_id, run.generation):
+        if step.state == "retrying":
+            watch_retry(tables, run, step)
 
 
 def retry(tables: Tables, op: ops.Retry) -> SteerOutcome:
@@ -105,6 +113,7 @@ def retry(tables: Tables, op: ops.Retry) -> SteerOutcome:
         tables, run, revision=run.revision + 1, error=None, finished_at=None, reason=None
     )
     put_back(tables, run)
+    _watch_retries(tables, run)
     return Steered(run.run_id, "ready", True)
 
 
@@ -117,7 +126,7 @@ def _supersede_failure(tables: Tables, run: RunRecord) -> None:
     steps = tables.steps(run.run_id, run.generation)
     error = msgspec.json.decode(run.error or "", type=ErrorRecord)
     living = [one for one in steps if one.state != "superseded"]
-    failed = next((one for one in living if one.path == error.path and one.state == "failed"), None)
+    failed = next((one for one in living if one.path == error.path and _has_failed(one)), None)
     since = failed.seq if failed is not None else max((one.seq for one in living), default=0)
     if failed is not None:
         branch = branch_of(failed.path)
@@ -140,6 +149,11 @@ def _supersede_failure(tables: Tables, run: RunRecord) -> None:
             recorded_at=tables.now,
         )
     )
+
+
+def _has_failed(step: StepRecord) -> bool:
+    """A failed step, send or wait; or a wait that ran out of time, which is done but raised WaitTimeout."""
+    return step.state == "failed" or (step.state == "done" and step.kind == "wait")
 
 
 def branch_of(path: str) -> str:

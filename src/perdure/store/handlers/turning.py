@@ -43,7 +43,8 @@ _encode = msgspec.json.encode
 
 def _owned(tables: Tables, op: ops.TurnOp) -> RunRecord | Fenced:
     run = tables.run(op.run_id)
-    if run is None or run.fence != op.fence or run.status in TERMINAL:
+    # A run that nobody owns has fence 0; that opens nothing.
+    if run is None or run.fence != op.fence or not op.fence or run.status in TERMINAL:
         return Fenced(op.run_id, None if run is None else run.status)
     return run
 
@@ -79,13 +80,16 @@ def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> None:
             tables.add_step(step)
         else:
             tables.put_step(step)
+            # Whoever took the run over when the retry was due did not wait for its alarm.
+            tables.delete_watchers(run.run_id, done.path)
         if retrying:
-            _watch_retry(tables, run, step)
+            watch_retry(tables, run, step)
     for path in op.closed:
         waiting.close(tables, run, path)
 
 
-def _watch_retry(tables: Tables, run: RunRecord, step: StepRecord) -> None:
+def watch_retry(tables: Tables, run: RunRecord, step: StepRecord) -> None:
+    """Wake the run when the next attempt is due."""
     tables.add_watcher(
         WatcherRecord(
             run_id=run.run_id,
@@ -188,6 +192,10 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
     if isinstance(op.send, ops.StartRun):
         started = start_run(tables, op.send)
         if isinstance(started, Started):
+            if started.created and _cancel_is_ahead(tables, run):
+                # The cancel came first and did not find this child; without it the child would never end.
+                reason = f"its parent {run.run_id!r} was cancelled"
+                move(tables, started.run, cancel_requested=True, reason=reason)
             return _encode(started.run.run_id).decode(), None
         return None, _refused(started.code, started.detail, op.send.run_id)
     outcome = send_signal(tables, op.send)
@@ -200,6 +208,13 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
             return None, _refused("finished", outcome.status, outcome.run_id)
         case Refusal():
             return None, _refused(outcome.code, outcome.detail, op.send.run_id, outcome.paths)
+
+
+def _cancel_is_ahead(tables: Tables, run: RunRecord) -> bool:
+    """Whether cancel was asked for and the code does not know yet; what it starts later is its clean-up."""
+    if not run.cancel_requested:
+        return False
+    return tables.step(run.run_id, run.generation, CANCEL_PATH) is None
 
 
 def _refused(code: str, message: str, run_id: str, paths: tuple[str, ...] = ()) -> str:
@@ -219,11 +234,12 @@ def _publish(
 ) -> tuple[str | None, str | None]:
     published = msgspec.json.decode(run.published or "{}", type=dict[str, msgspec.Raw])
     published[name] = msgspec.Raw(value.encode())
-    text = _encode(published).decode()
-    if len(text) > limits.published_bytes_max:
-        detail = f"published state would be {len(text)} bytes; at most {limits.published_bytes_max}"
+    encoded = _encode(published)
+    if len(encoded) > limits.published_bytes_max:
+        size = f"{len(encoded)} bytes; at most {limits.published_bytes_max}"
+        detail = f"published state would be {size}"
         return None, _refused("too_much_published", detail, run.run_id)
-    move(tables, run, published=text)
+    move(tables, run, published=encoded.decode())
     return value, None
 
 
@@ -257,7 +273,8 @@ def reject_signal(tables: Tables, op: ops.RejectSignal) -> TurnOutcome:
     step = tables.step(run.run_id, run.generation, op.path)
     if step is None or step.state != "done":
         return Moved(run.revision, run.pause_requested, run.cancel_requested)
-    letter_id = waiting.bury_delivered(tables, run, step, op.reason)
+    _record(tables, run, op)
+    letter_id = waiting.bury_delivered(tables, run, step, op.reason, "rejected")
     if letter_id is not None:
         told = {"signal_id": letter_id, "path": op.path, "reason": op.reason}
         tell(tables, run, "signal.rejected", told)
@@ -304,10 +321,16 @@ def end_run(
         pause_requested=False,
     )
     tell(tables, run, f"workflow.run_{status}", _last_words(run))
-    for watcher in tables.watchers_on_run(run.run_id):
+    # A wait may name this run twice: its first mention wins.
+    first_of = {(one.run_id, one.path): one for one in reversed(tables.watchers_on_run(run.run_id))}
+    for watcher in reversed(first_of.values()):
         waiter = tables.run(watcher.run_id)
         in_time = watcher.deadline_at is None or tables.now <= watcher.deadline_at
         ended = waiting.ended_run(tables, run.run_id, watcher.ix, None)
+        if waiter is not None and run.parent_run_id == waiter.run_id:
+            # Both were cancelled at once and the child was quicker: the parent is to learn of its own cancel
+            # here, not of the child's, and closes this wait when it does.
+            in_time = in_time and not (status == "cancelled" and _cancel_is_ahead(tables, waiter))
         if waiter is not None and ended is not None and in_time:
             waiting.resolve(tables, waiter, watcher.path, **ended)
     tables.wakes.append(Wake("ended", run.run_id, owner, run=run))
@@ -330,7 +353,7 @@ def _empty_buffer(tables: Tables, run: RunRecord, status: str) -> None:
         # A dead letter may be delivered yet: its own id stays free for that fact.
         tell(tables, run, "signal.discarded", told, event_id=None if keep else signal.signal_id)
         if keep:
-            bury(tables, run, signal, f"the run ended as {status}")
+            bury(tables, run, signal, f"the run ended as {status}", "ended")
 
 
 def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:

@@ -5,7 +5,7 @@ run, a finished run, the timer; the oldest accepted first. What it finds it take
 run never suspends. A wait past its deadline takes only what was accepted at or before it.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -232,10 +232,19 @@ def close(tables: Tables, run: RunRecord, path: str) -> None:
         tables.put_step(replace(step, state="abandoned", recorded_at=tables.now))
         tables.delete_watchers(run.run_id, path)
         return
-    bury_delivered(tables, run, step, "the branch that waited was cancelled in the same moment")
+    if step.wait is not None:
+        reason = "the branch that waited was cancelled in the same moment"
+        bury_delivered(tables, run, step, reason, "left")
+        tables.put_step(replace(step, state="abandoned"))
 
 
-def bury_delivered(tables: Tables, run: RunRecord, step: StepRecord, reason: str) -> str | None:
+def bury_delivered(
+    tables: Tables,
+    run: RunRecord,
+    step: StepRecord,
+    reason: str,
+    cause: Literal["rejected", "left"],
+) -> str | None:
     """Dead-letter the signal that a decided wait holds; gives the letter's id, None if none won."""
     if step.wait is None or step.winner is None or step.value is None:
         return None
@@ -253,5 +262,5 @@ def bury_delivered(tables: Tables, run: RunRecord, step: StepRecord, reason: str
         on_end="dead_letter",
         received_at=step.recorded_at or tables.now,
     )
-    bury(tables, run, letter, reason)
+    bury(tables, run, letter, reason, cause)
     return letter.signal_id

@@ -39,6 +39,12 @@ class SideLock:
         if has_flock:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

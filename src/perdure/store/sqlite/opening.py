@@ -1,4 +1,4 @@
-"""Opening the file: refuse what cannot work, set what must be set and see that it is, bring the schema up.
+"""Opening the file: refuse what cannot work, set what must be set, bring the schema up.
 
 Everything that is refused is refused with what to do about it, before anything is written.
 """
@@ -8,8 +8,8 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import quote
 
 from perdure.errors import StoreRefused
 from perdure.store.sql import Migration, load_migrations
@@ -39,7 +39,7 @@ _pragmas: Final[dict[str, int]] = {
 
 
 def checked_path(path: str) -> str:
-    """The real path of the file (one file, one lock, whatever links lead to it), or StoreRefused."""
+    """The real path of the file (one lock, whatever links lead to it), or StoreRefused."""
     if path == ":memory:" or path.startswith("file:"):
         raise StoreRefused(f"{path!r} is not a path of a file; for a store in memory use memory://")
     if sqlite3.sqlite_version_info < _sqlite_min:
@@ -61,20 +61,25 @@ def checked_path(path: str) -> str:
     return real
 
 
-def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
-    """A connection in autocommit mode: we say ourselves when a transaction begins."""
-    mode = "rw" if reader else "rwc"  # a reader too writes: into the shared memory of the log
+def connect(path: str, *, synchronous: Synchronous | None) -> sqlite3.Connection:
+    """A connection in autocommit mode: we say ourselves when a transaction begins.
+
+    `synchronous` is for the writer, which opens under the side lock; without it one can only read.
+    """
+    mode = "rw" if synchronous is None else "rwc"  # readers too write: into the log's shared memory
     connection = sqlite3.connect(
-        f"file:{quote(path)}?mode={mode}",
+        f"{Path(path).as_uri()}?mode={mode}",
         uri=True,
         isolation_level=None,
-        check_same_thread=False,  # closed by another thread than it was used on, after that has ended
+        check_same_thread=False,  # closed by another thread, when its own has ended
         cached_statements=_statements_kept,
     )
     try:
         _set(connection, _pragmas)
-        if reader:
+        if synchronous is None:
             _set(connection, {"query_only": 1})
+        else:
+            _make_durable(connection, synchronous)
     except sqlite3.DatabaseError as error:
         connection.close()
         raise StoreRefused(f"{path} cannot be used as a SQLite database: {error}") from error
@@ -84,8 +89,7 @@ def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
-    """What the writer's connection needs on top. Call it under the side lock."""
+def _make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
     mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
     if mode != "wal":
         raise StoreRefused(
@@ -108,8 +112,8 @@ def _set(connection: sqlite3.Connection, pragmas: dict[str, int]) -> None:
 
 def migrate(sql: Statements, new_id: Callable[[], str]) -> None:
     """Bring the schema up, all steps in one transaction: killed in it, the file is as it was."""
-    sql.run("begin")
     try:
+        sql.run("begin")
         version = _version(sql)
         for migration in migrations[version:]:
             for statement in statements_of(migration.text):
@@ -133,11 +137,13 @@ def _version(sql: Statements) -> int:
     version, needed = (_meta_number(sql, name) for name in ("schema", "min_code"))
     if version > schema_known:
         raise StoreRefused(
-            f"schema version {version} is newer than this code knows ({schema_known}): upgrade perdure"
+            f"schema version {version} is newer than this code knows ({schema_known}): "
+            "upgrade perdure"
         )
     if needed > schema_known:
         raise StoreRefused(
-            f"this file needs code that knows schema {needed}; this code knows {schema_known}: upgrade perdure"
+            f"this file needs code that knows schema {needed}; this code knows {schema_known}: "
+            "upgrade perdure"
         )
     return version
 

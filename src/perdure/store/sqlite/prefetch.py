@@ -1,7 +1,8 @@
 """Which rows a batch will look at, judged from its ops before any of them is applied.
 
-Only an optimisation: a row that is not foreseen here is loaded when a handler asks for it. So this file may know
-roughly what the handlers know (which ops touch waits, how keys are spelt) and may be wrong without harm.
+Only an optimisation: a row that is not foreseen here is loaded when a handler asks for it. So this
+file may know roughly what the handlers know (which ops touch waits, how keys are spelt) and may
+miss something without harm.
 """
 
 from collections.abc import Callable, Iterable

@@ -485,6 +485,10 @@ created_at < :created_before
 -- Of one workflow, any version.
 workflow = :workflow
 
+-- name: runs_of_workflow_too
+-- The same, but never by its index (that is what the plus does): the index by status leads.
++workflow = :workflow
+
 -- name: runs_of_entity
 -- About one entity.
 entity_type = :entity_type and entity_id = :entity_id

@@ -1,7 +1,7 @@
 """Reads: two threads with a connection each, beside the writer and never in its way.
 
-Each call is one statement and so one snapshot, taken after the call began: it sees every commit that was
-acknowledged to this process. Connections are `query_only`. Rows come as JSON and are decoded into records.
+Each call is one statement and so one snapshot, taken after the call began: it sees every commit
+that was acknowledged to this process. Connections are `query_only`. Rows come as JSON arrays.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Reads:
     def _on_thread(self, read: Callable[[Statements], Found]) -> Found:
         sql: Statements | None = getattr(self._local, "sql", None)
         if sql is None:
-            connection = opening.connect(self._path, reader=True)
+            connection = opening.connect(self._path, synchronous=None)
             self._connections.append(connection)
             sql = self._local.sql = Statements(connection)
         return read(sql)
@@ -74,7 +74,7 @@ class Reads:
         self._connections.clear()
 
 
-# --- for the engine --------------------------------------------------------------------------------------
+# --- for the engine ------------------------------------------------------------------------------
 
 
 def settled(sql: Statements, batch_id: str) -> bool:
@@ -121,7 +121,7 @@ def catalogue(sql: Statements) -> list[WorkflowRecord]:
     return sorted(rows, key=lambda one: (one.name, one.version))
 
 
-# --- for people ------------------------------------------------------------------------------------------
+# --- for people ----------------------------------------------------------------------------------
 
 
 def run(sql: Statements, run_id: str) -> RunRecord | None:
@@ -144,9 +144,10 @@ def runs(
 def runs_query(
     where: RunFilter, after: tuple[int, str] | None, limit: int
 ) -> tuple[str, dict[str, Any]]:
-    """The statement for a page of runs. Exactly one index leads: entity, parent, status, workflow, age."""
+    """The statement for a page of runs. One index leads: entity, parent, status, workflow or age."""
     params: dict[str, Any] = {"limit": limit}
-    conditions = []
+    conditions: list[str] = []
+    by_status = _status_leads(where)
 
     def narrow(name: str, **values: object) -> None:
         conditions.append(queries[name])
@@ -159,7 +160,7 @@ def runs_query(
     if where.created_before is not None:
         narrow("runs_created_before", created_before=where.created_before)
     if where.workflow is not None:
-        narrow("runs_of_workflow", workflow=where.workflow)
+        narrow("runs_of_workflow_too" if by_status else "runs_of_workflow", workflow=where.workflow)
     if where.entity is not None:
         narrow("runs_of_entity", entity_type=where.entity[0], entity_id=where.entity[1])
     if where.parent_run_id is not None:
@@ -169,11 +170,18 @@ def runs_query(
     narrowed = " and ".join(conditions) or queries["runs_all"]
     if where.statuses:
         params["statuses"] = as_json(where.statuses)
-        if where.entity is not None or where.parent_run_id is not None:
-            narrowed += " and " + queries["runs_of_status"]
-        else:
+        if by_status:
             narrowed = queries["runs_of_statuses"].replace("{narrowed}", narrowed)
+        else:
+            narrowed += " and " + queries["runs_of_status"]
     return queries["page_runs"].replace("{narrowed}", narrowed), params
+
+
+def _status_leads(where: RunFilter) -> bool:
+    """Runs that failed or wait are few among those of a workflow; those that completed are not."""
+    if not where.statuses or where.entity is not None or where.parent_run_id is not None:
+        return False
+    return where.workflow is None or "completed" not in where.statuses
 
 
 def waiting(sql: Statements, run_id: str) -> list[WatcherRecord]:

@@ -29,6 +29,10 @@ _variables_max: Final = 16_384
 _worth_a_call: Final = 32
 
 
+def _nothing(row: Any) -> tuple[()]:
+    return ()
+
+
 class Shape:
     """A statement of queries.sql and the columns it binds. Other fields are `given` or defaults."""
 
@@ -41,7 +45,9 @@ class Shape:
     ) -> None:
         bound = columns or record.__struct_fields__
         rest = [one for one in msgspec.structs.fields(record) if one.name not in bound]
-        self._rest = attrgetter(*(one.name for one in rest)) if rest else None
+        self._rest: Callable[[Any], object] = (
+            attrgetter(*(one.name for one in rest)) if rest else _nothing
+        )
         self._given = tuple(given.get(one.name, one.default) for one in rest)
         self._init(name, len(bound), attrgetter(*bound))
 
@@ -49,7 +55,7 @@ class Shape:
     def of_tuples(cls, name: str, width: int) -> "Shape":
         """A shape for rows that are tuples of just the columns."""
         shape = cls.__new__(cls)
-        shape._rest = None
+        shape._rest, shape._given = _nothing, ()
         shape._init(name, width, tuple)
         return shape
 
@@ -62,13 +68,14 @@ class Shape:
         while 2 * self._rows_max * width <= _variables_max:
             self._rows_max *= 2
 
-    def fits(self, row: Any) -> bool:
-        """Whether the fields that are not bound are as the statement sets them."""
-        return self._rest is None or bool(self._rest(row) == self._given)
+    def fitting(self, rows: list[Any]) -> list[Any]:
+        """The rows whose fields that are not bound are as the statement sets them."""
+        rest, given = self._rest, self._given
+        return [row for row in rows if rest(row) == given]
 
     def fits_change(self, old: Any, new: Any) -> bool:
         """Whether the fields that are not bound are unchanged."""
-        return self._rest is None or bool(self._rest(old) == self._rest(new))
+        return bool(self._rest(old) == self._rest(new))
 
     def write(self, sql: Statements, rows: Sequence[Any]) -> None:
         """Write rows of this shape, with as few calls as fit."""
@@ -100,13 +107,17 @@ def padded(count: int) -> int:
 
 def write_new(sql: Statements, rows: Iterable[Any], *shapes: Shape) -> None:
     """Insert rows, each by the first shape that it fits; the last shape fits all."""
-    groups: list[list[Any]] = [[] for _ in shapes]
-    for row in rows:
-        for shape, group in zip(shapes, groups, strict=True):
-            if shape.fits(row):
-                group.append(row)
-                break
-    _write(sql, shapes, groups)
+    groups: list[list[Any]] = []
+    left = list(rows)
+    for shape in shapes[:-1]:
+        fitting = shape.fitting(left)
+        groups.append(fitting)
+        if len(fitting) == len(left):
+            left = []
+        elif fitting:
+            taken = set(map(id, fitting))
+            left = [row for row in left if id(row) not in taken]
+    _write(sql, shapes, [*groups, left])
 
 
 def write_changed(sql: Statements, changes: Iterable[tuple[Any, Any]], *shapes: Shape) -> list[Any]:

@@ -1,7 +1,8 @@
-"""Statements of queries.sql, made ready for one connection: marks filled in, few calls, whole records.
+"""The statements of queries.sql on one connection: marks filled in, few calls, whole records.
 
-A read is one call that gives JSON arrays, decoded straight into records; a write is one call that binds many
-rows. See the head of queries.sql for the reason. The texts are built once and stay in the driver's cache.
+A read is one call that gives JSON arrays, decoded straight into records; a write is one call that
+binds many rows (shapes.py). The head of queries.sql gives the reason. Texts are built once and stay
+prepared in the driver's cache.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The SQLite store: the contract of `Store` over one writer thread and two reading threads.
 
-A file, its log, a lock file beside it and a directory of life signs. Several processes may share it on one
-machine. What it must never do: write outside the writer thread, or answer before the disk has the commit.
+A file, its log, a lock file beside it and a directory of life signs. Several processes may share
+it on one machine. It never writes outside the writer thread, nor answers before the disk has it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 
 
 class SqliteStore(Store):
-    """A namespace in a file. `ids` is used on the writer thread and must not be shared with another."""
+    """A namespace in a file. `ids` is used on the writer's thread and belongs to it."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class SqliteStore(Store):
         return await self._read(reads.due)
 
     async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
-        """Look at the next `limit` parked runs by age: those that watch nothing, and where to go on.
+        """Look at the next `limit` parked runs, by age: those that watch nothing, and how far it got.
 
-        `after` is the place given by the last call; "" is the beginning, given back at the end.
+        `after` is the run where the last call ended; "" is the beginning, and given at the end.
         """
         return await self._read(reads.sweep, after, limit)
 

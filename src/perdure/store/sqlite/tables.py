@@ -1,11 +1,9 @@
-"""The working set of one batch: rows read in few calls, changed by any number of ops, written in few calls.
+"""The working set of one batch: rows read by few calls, changed by many ops, written by few calls.
 
-A batch costs what its net change costs: a row that comes and goes within it is never written. Rows live in plain
-dicts by their keys; beside them stands what differs from the file: added, changed, gone. `flush` writes the
-difference; questions that only an index can answer flush first and then ask the file.
-
-Dict values of None say "looked for, not there". Nothing here commits, and nothing outlives the batch but what
-`Remembered` takes over after the commit.
+A batch costs what its net change costs: a row that comes and goes within it is never written. Rows
+live in plain dicts by their keys; beside them stands what differs from the file: added, changed,
+gone. `flush` writes the difference; questions that only an index can answer flush first and then
+ask the file. Where a dict holds None, the row was looked for and is not there. Nothing commits here.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,7 +47,7 @@ from perdure.store.tables import Tables
 StepKey = tuple[str, int, str]  # run_id, generation, path: the living row
 WatcherKey = tuple[str, str, int]  # run_id, path, ix
 
-# A commit gives at most this many numbers: seq = commit number * 2^20 + count. Numbers last for 2^43 commits.
+# seq = number of the commit * 2^20 + count. That lasts for 2^43 commits.
 seqs_per_commit = 2**20
 
 
@@ -99,7 +97,7 @@ class SqliteTables(Tables):
         self._waits = remembered.waits
         self._workflows = remembered.workflows
 
-        self._touched: dict[str, None] = {}
+        self._touched: dict[str, None] = {}  # runs that were loaded or written
         self._stored_runs: dict[str, RunRecord] = {}  # as the file has them, for those that changed
         self._new_runs: dict[str, None] = {}
         self._new_children: dict[str, list[str]] = {}
@@ -147,7 +145,6 @@ class SqliteTables(Tables):
     def prefetch(self, batch: Iterable[Op[Any]]) -> None:
         """Load what the ops will ask for, in one call if anything is missing."""
         want = wanted(batch)
-        self._touched.update(dict.fromkeys(want.runs))
         want.runs = {one for one in want.runs if one not in self._runs}
         want.inside = {one for one in want.inside if not self._is_known_inside(one)}
         want.waits = {at for at in want.waits if at[1] not in self._waits.get(at[0], ())}
@@ -197,9 +194,11 @@ class SqliteTables(Tables):
         rows = self._runs
         for run_id in asked:
             rows.setdefault(run_id, None)
+            self._touched[run_id] = None
         for run in found:
             if rows.get(run.run_id) is None:
                 rows[run.run_id] = run
+                self._touched[run.run_id] = None
 
     def _keep_inside(
         self, asked: Iterable[str], watchers: list[WatcherRecord], signals: list[SignalRecord]
@@ -214,6 +213,7 @@ class SqliteTables(Tables):
             kept[signal.run_id][signal.signal_id] = signal
         for run_id, buffered in kept.items():
             self._signals.setdefault(run_id, buffered)
+            self._touched[run_id] = None
 
     def _read(
         self, decode: Callable[[str], list[_Record]], name: str, **params: object
@@ -242,9 +242,10 @@ class SqliteTables(Tables):
         elif run_id not in self._new_runs:
             self._stored_runs.setdefault(run_id, old)
         self._runs[run_id] = run
+        self._touched[run_id] = None
 
     def _born(self, run: RunRecord) -> None:
-        """A run that is not in the file has nothing there: no need to look for its waits and signals."""
+        """A run that is not in the file has nothing there: no waits or signals to look for."""
         self._new_runs[run.run_id] = None
         self._watchers[run.run_id] = {}
         self._signals[run.run_id] = {}
@@ -292,6 +293,7 @@ class SqliteTables(Tables):
         """Rows fresh from the file, after a flush: they are the truth for the working set too."""
         for run in found:
             self._runs[run.run_id] = run
+            self._touched[run.run_id] = None
         return found
 
     def finished_before(self, at: int, limit: int) -> list[str]:
@@ -430,11 +432,13 @@ class SqliteTables(Tables):
         if rows is None:
             found = self._read(decode_signals, "signals", run_id=run_id)
             rows = self._signals[run_id] = {one.signal_id: one for one in found}
+            self._touched[run_id] = None
         return rows
 
     def add_signal(self, signal: SignalRecord) -> None:
         self._signals_of(signal.run_id)[signal.signal_id] = signal
         self._added_signals[signal.signal_id] = signal
+        self._touched[signal.run_id] = None
 
     def delete_signal(self, signal: SignalRecord) -> None:
         self._signals_of(signal.run_id).pop(signal.signal_id, None)

@@ -1,9 +1,10 @@
 """The writer thread: the only place of this process where the file is written.
 
-Batches come in by a queue and are answered on the loop that asked. Each is one transaction under the side lock:
-read what the ops need, let the handlers decide, write the difference, leave the proof in `commits`. Before the
-commit every error means that nothing happened; after it nothing may fail. Between batches the thread copies the
-log into the database: when it was idle for a second, or when the log has grown large.
+Batches come in by a queue and are answered on the loop that asked. Each is one transaction under
+the side lock: read what the ops need, let the handlers decide, write the difference, leave the
+proof in `commits`. Before the commit every error means that nothing happened; after it nothing may
+fail. Between batches the thread copies the log into the database: when it was idle for a second,
+or when the log has grown large.
 """
 
 import asyncio
@@ -98,8 +99,11 @@ class Writer:
         self._thread.start()
         try:
             await self._ask(self._open)
-        except BaseException:
+        except asyncio.CancelledError:
             self._jobs.put(None)
+            raise
+        except Exception:
+            await self.close()
             raise
 
     async def apply(
@@ -156,37 +160,27 @@ class Writer:
                 f"the lock file beside {self._path} cannot be opened: {error}"
             ) from error
         _open_writers.add(self)
-        self._lock.acquire()
-        try:
+        with self._lock:
             self._sql = self._connect()
             opening.migrate(self._sql, self._ids.ulid)
-        finally:
-            self._lock.release()
 
     def _connect(self) -> Statements:
-        connection = opening.connect(self._path)
-        try:
-            opening.make_durable(connection, self._synchronous)
-        except BaseException:
-            connection.close()
-            raise
-        return Statements(connection)
+        return Statements(opening.connect(self._path, synchronous=self._synchronous))
 
     def _close(self) -> None:
         """Under the lock, because the last connection to close copies the log."""
         _open_writers.discard(self)
         if self._lock is None:
             return
-        self._lock.acquire()
         try:
-            if self._sql is not None:
-                self._leave(self._sql)
-            self.workers.close()
+            with self._lock:
+                if self._sql is not None:
+                    self._leave(self._sql)
+                self.workers.close()
         except Exception:
             log.exception("closing %s", self._path)
         finally:
             self._sql = None
-            self._lock.release()
             self._lock.close()
 
     def _leave(self, sql: Statements) -> None:
@@ -204,22 +198,33 @@ class Writer:
         lock = self._lock
         if lock is None:
             raise BatchFailed("the store is not open")
-        lock.acquire()
+        try:
+            lock.acquire()
+        except OSError as error:
+            raise BatchFailed(f"the lock beside {self._path} cannot be had: {error}") from error
         try:
             sql = self._ready_connection()
             tables, applied = self._decide(sql, batch_id, ops, worker_id)
             self._commit(sql, batch_id)
-            self._remembered.number += 1
-            self._idle_work = True
-            tables.remember()
-            for worker in tables.ended_workers:
-                self.workers.clear_away(worker)
+            self._committed(tables)
             return applied
         finally:
             lock.release()
 
+    def _committed(self, tables: SqliteTables) -> None:
+        """What follows a commit. Nothing here may make it look as if it had failed."""
+        self._idle_work = True
+        self._remembered.number += 1
+        try:
+            tables.remember()
+            for worker_id in tables.ended_workers:
+                self.workers.clear_away(worker_id)
+        except Exception:
+            log.exception("after a commit on %s", self._path)
+            self._remembered.forget()
+
     def _ready_connection(self) -> Statements:
-        """The connection; a new one when the last rollback failed."""
+        """The connection; a new one when the last was discarded."""
         if self._sql is None:
             try:
                 self._sql = self._connect()
@@ -269,10 +274,13 @@ class Writer:
             if sql.connection.in_transaction:
                 sql.run("rollback")
         except sqlite3.Error:
-            # A connection that cannot roll back is in a state nobody knows: the next batch gets another.
             log.exception("rollback on %s", self._path)
-            self._sql = None
-            sql.connection.close()
+            self._discard(sql)
+
+    def _discard(self, sql: Statements) -> None:
+        """Nobody knows the state of this connection any more: the next batch opens another."""
+        self._sql = None
+        sql.connection.close()
 
     def _commit(self, sql: Statements, batch_id: str) -> None:
         try:
@@ -292,12 +300,13 @@ class Writer:
         try:
             return bool(sql.row("settled", {"batch_id": batch_id})[0])
         except sqlite3.Error:
+            self._discard(sql)
             raise BatchUnknown(f"commit failed, and what it did is unknown: {error}") from error
 
     # --- the log ---
 
     def _wal_bytes(self) -> int:
-        # Only ever stat it: closing a descriptor of one of SQLite's files would drop SQLite's locks.
+        # Never open SQLite's files: closing any descriptor of them would drop SQLite's locks.
         try:
             return os.stat(f"{self._path}-wal").st_size
         except OSError:
@@ -310,19 +319,19 @@ class Writer:
         if wal_bytes > self._wal_bytes_next:
             done = self._checkpoint()
             self._wal_bytes_next = wal_bytes_max if done else wal_bytes + wal_patience_bytes
+            if not done:
+                log.warning("a reader holds the log of %s: %d bytes", self._path, wal_bytes)
 
     def _checkpoint(self) -> bool:
-        """Copy the log into the database, under the side lock. A failure is told, and tried again later."""
+        """Copy the log into the database, under the side lock. A failure is only logged."""
         if self._lock is None or self._sql is None:
             return False
-        self._lock.acquire()
         try:
-            return self._truncate_log(self._sql)
-        except sqlite3.Error:
+            with self._lock:
+                return self._truncate_log(self._sql)
+        except Exception:  # the thread must go on whatever the disk says
             log.warning("the log of %s could not be copied", self._path, exc_info=True)
             return False
-        finally:
-            self._lock.release()
 
     def _truncate_log(self, sql: Statements) -> bool:
         with opening.impatient(sql.connection):

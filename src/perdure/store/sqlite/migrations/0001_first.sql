@@ -170,6 +170,8 @@ create table dead_letters (
     reason text not null,
     received_at integer not null,
     dead_at integer not null,
+    cause text not null,
+    expires_at integer,
     codec text not null default 'json/1'
 ) strict;
 

@@ -1,0 +1,562 @@
+"""The SQLite store itself: settings, refusals, schema, locks, and what a broken batch leaves."""
+
+import asyncio
+import multiprocessing
+import os
+import random
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.errors import StoreRefused
+from perdure.model import ops
+from perdure.model.clock import SystemClock
+from perdure.model.ids import Ids
+from perdure.model.outcomes import Advanced, Buffered, Counted, Delivered, Started
+from perdure.model.records import Condition
+from perdure.store.base import BatchFailed, BatchUnknown, RunFilter
+from perdure.store.sqlite import opening, writer
+from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.tables import SqliteTables
+
+ids = Ids(SystemClock(), random.Random(7))
+hour_us = 3600 * 1_000_000
+
+
+def make(path: Path | str, **options: Any) -> SqliteStore:
+    clock = SystemClock()
+    return SqliteStore(str(path), clock=clock, ids=Ids(clock, random.Random()), **options)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = make(tmp_path / "one.db")
+    store.worker_id = "W"
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def apply(store: SqliteStore, *batch: ops.Op[Any]) -> list[Any]:
+    return [one.outcome for one in await store.apply(ids.ulid(), batch)]
+
+
+def start(run_id: str, **more: Any) -> ops.StartRun:
+    given = {"workflow": "w", "version": 1, "input": "null", "owner": "W", "fence": 1}
+    return ops.StartRun(run_id=run_id, **{**given, **more})
+
+
+def step(run_id: str, path: str, **more: Any) -> ops.RecordStep:
+    done = ops.StepDone(path=path, name=path, state="done", value="1", started_at=1, recorded_at=2)
+    return ops.RecordStep(run_id=run_id, fence=1, revision=0, steps=(done,), **more)
+
+
+def suspend(run_id: str, path: str = "wait", **more: Any) -> ops.Suspend:
+    wait = ops.Wait(path=path, kind="wait", name=path, on=(Condition("signal", "go"),))
+    return ops.Suspend(run_id=run_id, fence=1, revision=0, waits=(wait,), **more)
+
+
+def send(run_id: str, **more: Any) -> ops.SendSignal:
+    return ops.SendSignal(signal_id=ids.ulid(), run_id=run_id, name="go", payload="1", **more)
+
+
+# --- opening -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("synchronous", "number"), [("FULL", 2), ("NORMAL", 1)])
+async def test_settings_hold_on_the_writer(tmp_path: Path, synchronous: Any, number: int) -> None:
+    store = make(tmp_path / "one.db", synchronous=synchronous)
+    await store.open()
+    assert store._writer is not None and store._writer._sql is not None
+    found = {
+        name: store._writer._sql.connection.execute(f"pragma {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "busy_timeout", "wal_autocheckpoint")
+    }
+    await store.close()
+    assert found == {
+        "journal_mode": "wal",
+        "synchronous": number,
+        "busy_timeout": 5000,
+        "wal_autocheckpoint": 0,
+    }
+
+
+async def test_readers_cannot_write(store: SqliteStore) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        await store._read(lambda sql: sql.run("put_meta", {"name": "x", "value": "y"}))
+    pragmas = ("query_only", "wal_autocheckpoint", "mmap_size", "busy_timeout")
+    for name, value in zip(pragmas, (1, 0, 0, 5000), strict=True):
+        found = await store._read(
+            lambda sql, name=name: sql.connection.execute(f"pragma {name}").fetchone()[0]
+        )
+        assert found == value, name
+
+
+async def refusal(path: Path | str) -> str:
+    store = make(path)
+    with pytest.raises(StoreRefused) as refused:
+        await store.open()
+    await store.close()
+    return refused.value.reason
+
+
+async def test_refused_paths(tmp_path: Path) -> None:
+    assert "memory://" in await refusal(":memory:")
+    assert "is a directory" in await refusal(tmp_path)
+    assert "does not exist; create it" in await refusal(tmp_path / "no" / "one.db")
+    (tmp_path / "text.db").write_text("this is not a database, but it is long enough to tell" * 40)
+    assert "file is not a database" in await refusal(tmp_path / "text.db")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_refuses_what_is_not_writable(tmp_path: Path) -> None:
+    os.close(os.open(tmp_path / "one.db", os.O_CREAT, 0o400))
+    assert "not writable" in await refusal(tmp_path / "one.db")
+    os.chmod(tmp_path, 0o500)
+    try:
+        assert "not writable" in await refusal(tmp_path / "two.db")
+    finally:
+        os.chmod(tmp_path, 0o700)
+
+
+async def test_refuses_newer_schemas_and_strange_files(tmp_path: Path, store: SqliteStore) -> None:
+    path = str(tmp_path / "one.db")
+    await store.close()
+    _set_meta(path, "min_code", "9")
+    assert "knows schema 9; this code knows 1: upgrade perdure" in await refusal(path)
+    _set_meta(path, "schema", "7")
+    known = "schema version 7 is newer than this code knows (1): upgrade perdure"
+    assert await refusal(path) == known
+    _set_meta(path, "schema", "seven")
+    assert "not a file of perdure" in await refusal(path)
+
+
+def _set_meta(path: str, name: str, value: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("update meta set value = ? where name = ?", (value, name))
+    connection.close()
+
+
+async def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+    assert "too old" in await refusal(tmp_path / "one.db")
+
+
+async def test_a_pragma_that_does_not_take_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(opening._pragmas, "page_size", 1000)
+    assert "SQLite refused page_size=1000; it stays 4096" in await refusal(tmp_path / "one.db")
+
+
+async def test_a_failing_migration_leaves_the_old_schema(
+    tmp_path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await apply(store, start("a"))
+    await store.close()
+    text = "create table later (x integer);\ncreate table runs (y integer);\n"
+    worse = [*opening.migrations, opening.Migration(2, "worse", text)]
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "migrations", worse)
+        patched.setattr(opening, "schema_known", 2)
+        assert "could not be brought up" in await refusal(tmp_path / "one.db")
+        better = [*opening.migrations[:1], opening.Migration(2, "better", text.splitlines()[0])]
+        patched.setattr(opening, "migrations", better)
+        await store.open()
+        assert await store._read(lambda sql: sql.row("meta", {"name": "schema"})) == ("2",)
+        assert await store.run("a") is not None
+        await store.close()
+
+
+async def test_open_and_close_twice(store: SqliteStore) -> None:
+    await store.open()
+    await apply(store, start("a"))
+    await store.close()
+    await store.close()
+    with pytest.raises(BatchFailed, match="not open"):
+        await apply(store, start("b"))
+    with pytest.raises(RuntimeError, match="not open"):
+        await store.run("a")
+    await store.open()
+    assert await store.run("a") is not None
+
+
+async def test_closing_empties_the_log_and_removes_life_signs(tmp_path: Path) -> None:
+    store = make(tmp_path / "one.db")
+    store.worker_id = "W"
+    await store.open()
+    await apply(store, ops.Beat(worker_id="W", lease_us=hour_us), start("a"))
+    assert (tmp_path / "one.db-workers" / "W.lock").exists()
+    assert (tmp_path / "one.db-wal").stat().st_size > 0
+    await store.close()
+    assert sorted(os.listdir(tmp_path)) == ["one.db", "one.db-lock"]
+    await store.open()
+    assert (await store.counts())["workers"] == 0
+    await store.close()
+
+
+async def test_paths_may_hold_anything(tmp_path: Path) -> None:
+    store = make(tmp_path / "a ? b # c % d é.db")
+    await store.open()
+    await apply(store, start("a"))
+    await store.close()
+    assert (tmp_path / "a ? b # c % d é.db").stat().st_size > 0
+
+
+# --- batches -----------------------------------------------------------------------------------
+
+
+async def test_a_poisoned_op_leaves_nothing_behind(store: SqliteStore) -> None:
+    await apply(store, start("a"), suspend("a"))
+    before = await store.counts()
+    twice = ids.ulid()
+    for poisoned in (
+        [start("b"), send("a"), step("a", "s"), step("a", "s")],
+        [start("b"), send("a"), step("a", "wait")],  # its row is in the file already
+        [start("b"), send("a"), step("a", "\ud800")],
+        [start("b"), send("a"), object()],
+    ):
+        with pytest.raises(BatchFailed):
+            await store.apply(twice, poisoned)  # type: ignore[arg-type]
+        assert await store.counts() == before
+        assert await store.settle(twice) is False
+    # What was changed in memory by those batches is forgotten too.
+    assert isinstance((await apply(store, send("a")))[0], Delivered)
+
+
+async def test_settle_tells_what_was_committed(store: SqliteStore) -> None:
+    batch_id = ids.ulid()
+    assert await store.settle(batch_id) is False
+    await store.apply(batch_id, [start("a")])
+    assert await store.settle(batch_id) is True
+
+
+async def test_a_cancelled_caller_changes_nothing(store: SqliteStore) -> None:
+    batch_id = ids.ulid()
+    task = asyncio.create_task(store.apply(batch_id, [start("a")]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await apply(store, start("b"))
+    assert await store.settle(batch_id) is True
+
+
+class _Broken:
+    """A connection whose next commit raises, before or after it happened."""
+
+    def __init__(self, connection: sqlite3.Connection, after: bool, blind: bool) -> None:
+        self._connection = connection
+        self._after = after
+        self._blind = blind
+        self._armed = True
+
+    def __call__(self, text: str, params: Any = ()) -> sqlite3.Cursor:
+        if text == "commit" and self._armed:
+            self._armed = False
+            if self._after:
+                self._connection.execute(text)
+            raise sqlite3.OperationalError("disk I/O error")
+        if self._blind and not self._armed:
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(text, params)
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_commit_that_raises_is_settled(store: SqliteStore, after: bool) -> None:
+    assert store._writer is not None and store._writer._sql is not None
+    sql = store._writer._sql
+    sql._execute = _Broken(sql.connection, after, blind=False)  # type: ignore[assignment]
+    if after:
+        assert isinstance((await apply(store, start("a")))[0], Started)
+    else:
+        with pytest.raises(BatchFailed, match="disk I/O error"):
+            await apply(store, start("a"))
+    assert isinstance((await apply(store, start("b"), step("b", "s")))[1], Advanced)
+    assert (await store.run("a") is not None) is after
+
+
+async def test_a_commit_that_nobody_knows_about(store: SqliteStore) -> None:
+    assert store._writer is not None and store._writer._sql is not None
+    sql = store._writer._sql
+    sql._execute = _Broken(sql.connection, True, blind=True)  # type: ignore[assignment]
+    batch_id = ids.ulid()
+    with pytest.raises(BatchUnknown):
+        await store.apply(batch_id, [start("a")])
+    assert await store.settle(batch_id) is True
+    # That connection is not used again.
+    assert isinstance((await apply(store, start("b")))[0], Started)
+    assert store._writer._sql is not sql
+
+
+async def test_a_batch_writes_its_net_change(store: SqliteStore) -> None:
+    await apply(store, start("a"), start("b"))
+    written: list[str] = []
+    assert store._writer is not None and store._writer._sql is not None
+    sql = store._writer._sql
+    execute = sql._execute
+
+    def spy(text: str, params: Any = ()) -> Any:
+        written.append(text.split("(")[0].strip())
+        return execute(text, params)
+
+    sql._execute = spy  # type: ignore[assignment]
+    found = await apply(store, suspend("a"), send("a"), send("b"), suspend("b"))
+    assert [type(one) for one in found] == [Advanced, Delivered, Buffered, Advanced]
+    assert not any("watchers" in text or "signals" in text for text in written)
+    # Runs are remembered, so a plain result costs one insert beside the transaction itself.
+    written.clear()
+    await apply(store, step("a", "s"), step("b", "s"))
+    sql._execute = execute
+    assert written == [
+        "begin immediate",
+        "pragma data_version",
+        "insert into steps",
+        "insert into commits",
+        "commit",
+    ]
+
+
+async def test_numbers_grow_and_are_never_given_twice(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "commits_kept", 4)
+    monkeypatch.setattr(writer, "commits_pruned", 2)
+    await apply(store, start("a"))
+    for nth in range(20):
+        await apply(store, step("a", f"s{nth}"))
+    await store.close()
+    await store.open()
+    await apply(store, step("a", "last"))
+    seqs = [one.seq for one in await store.history("a")]
+    assert [one.path for one in await store.history("a")][-1] == "last"
+    assert len(set(seqs)) == 21
+    kept = await store._read(
+        lambda sql: sql.connection.execute("select count(*) from commits").fetchone()
+    )
+    assert kept[0] <= 6
+
+
+async def test_a_batch_has_a_bound_of_numbers(store: SqliteStore) -> None:
+    assert store._writer is not None and store._writer._sql is not None
+    tables = SqliteTables(
+        store._writer._sql,
+        now=1,
+        number=2**43 - 1,
+        worker_id=None,
+        lifecycle=True,
+        ids=ids,
+        liveness=store._writer.workers,
+        remembered=store._writer._remembered,
+    )
+    tables._seq += 2**20 - 2
+    assert tables.next_seq() == 2**63 - 1
+    with pytest.raises(OverflowError, match="sequence numbers"):
+        tables.next_seq()
+
+
+async def test_positions_are_dense(store: SqliteStore) -> None:
+    for nth in range(3):
+        await apply(store, start(f"a{nth}"), start(f"b{nth}"))
+    assert [one.position for one in await store.events(0, 100)] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_the_ledger_is_append_only(store: SqliteStore, tmp_path: Path) -> None:
+    await apply(store, start("a"))
+    connection = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
+    with pytest.raises(sqlite3.IntegrityError, match="never changed"):
+        connection.execute("update events set payload = '{}'")
+    with pytest.raises(sqlite3.IntegrityError, match="only retention"):
+        connection.execute("delete from events")
+    connection.execute("begin immediate")
+    connection.execute("insert into meta values ('retention', '1')")
+    connection.execute("delete from events")
+    connection.execute("delete from meta where name = 'retention'")
+    connection.execute("commit")
+    connection.close()
+
+
+async def test_every_text_and_number_survives_the_json(store: SqliteStore) -> None:
+    texts = [
+        '{"a": "\\u0000 \\ud83d\\ude00 \\" \\\\"}',
+        '"' + "é☃😀\u2028\u200b" * 10 + '"',
+        '"tab\\t, quote \', null"',
+        "9223372036854775807",
+        "-0.0",
+        "null",
+        "",
+        "x" * 100_000,
+        "raw \x00 nul, \x01, \x7f, \t, \n, \r, \\",
+    ]
+    wild = 2**63 - 1
+    for nth, text in enumerate(texts):
+        # A key never holds a NUL (limits refuse it); everything else may.
+        run_id = f"run {nth} {text[:30]}".replace("\x00", "")
+        await apply(store, start(run_id, input=text, tags='{"t":"é"}', fence=wild - nth))
+        done = ops.StepDone(
+            path=text[:40], name="n", state="done", value=text, started_at=wild, recorded_at=-wild
+        )
+        await apply(
+            store, ops.RecordStep(run_id=run_id, fence=wild - nth, revision=0, steps=(done,))
+        )
+        assert store._writer is not None
+        store._writer._remembered.forget()  # so that the next batch reads the row, too
+        again = ops.RecordStep(run_id=run_id, fence=wild - nth, revision=0)
+        assert isinstance((await apply(store, again))[0], Advanced)
+        ((run, (one,)),) = await store.load([run_id])
+        assert (run.run_id, run.input, run.fence) == (run_id, text, wild - nth)
+        assert (one.path, one.value) == (text[:40], text)
+        assert (one.started_at, one.recorded_at) == (wild, -wild)
+
+
+# --- several processes ---------------------------------------------------------------------------
+
+
+async def test_what_another_process_wrote_is_seen(store: SqliteStore, tmp_path: Path) -> None:
+    other = make(tmp_path / "one.db")
+    await other.open()
+    await apply(store, start("a"))
+    assert isinstance((await apply(other, suspend("a")))[0], Advanced)
+    assert isinstance((await apply(store, send("a")))[0], Delivered)
+    run = await other.run("a")
+    assert run is not None and run.revision == 1
+    # Also what somebody did by hand, who writes no row into commits.
+    connection = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
+    connection.execute("update runs set fence = 5")
+    connection.close()
+    assert not isinstance((await apply(store, step("a", "s")))[0], Advanced)
+    await other.close()
+
+
+_child = """
+import asyncio, random, sys
+sys.path.insert(0, {src!r})
+from perdure.model import ops
+from perdure.model.clock import SystemClock
+from perdure.model.ids import Ids
+from perdure.store.sqlite.store import SqliteStore
+
+async def main():
+    clock = SystemClock()
+    ids = Ids(clock, random.Random())
+    store = SqliteStore({path!r}, clock=clock, ids=Ids(clock, random.Random()))
+    store.worker_id = "child"
+    await store.open()
+    run = ops.StartRun(run_id="its", workflow="w", version=1, input="1", owner="child", fence=3)
+    await store.apply(ids.ulid(), [ops.Beat(worker_id="child", lease_us=10**12), run])
+    print("up", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_worker_is_known_to_be_dead_at_once(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    src = str(Path(opening.__file__).parents[3])
+    code = _child.format(src=src, path=str(tmp_path / "one.db"))
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None and await child.stdout.readline() == b"up\n"
+    lock = tmp_path / "one.db-workers" / "child.lock"
+    assert await store.has_orphans() is False
+    assert await apply(store, ops.Recover(limit=10)) == [Counted(0)]
+    assert lock.exists()
+    child.kill()
+    await child.wait()
+    assert await store.has_orphans() is True
+    assert await apply(store, ops.Recover(limit=10)) == [Counted(1)]
+    assert not lock.exists()
+    assert (await store.counts())["workers"] == 0
+    run = await store.run("its")
+    assert run is not None and (run.status, run.owner) == ("ready", None)
+
+
+async def test_a_worker_that_says_goodbye_takes_its_lock_along(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    await apply(store, ops.Beat(worker_id="W", lease_us=1), start("a"))
+    await asyncio.sleep(0.01)
+    assert await store.has_orphans() is False  # the lease is over, but we live
+    await apply(store, ops.Beat(worker_id="W", lease_us=1, stopping=True))
+    assert list((tmp_path / "one.db-workers").iterdir()) == []
+    assert await store.has_orphans() is True
+
+
+async def test_a_worker_without_a_lock_lives_by_its_lease(store: SqliteStore) -> None:
+    await apply(store, ops.Beat(worker_id="far", lease_us=hour_us), start("a", owner="far"))
+    assert await store.has_orphans() is False
+    await apply(store, ops.Beat(worker_id="far", lease_us=-1))
+    assert await store.has_orphans() is True
+
+
+def _in_child(store: SqliteStore, answers: Any) -> None:
+    async def ask() -> list[str]:
+        told = []
+        for call in (store.apply("x", []), store.run("a"), store.open(), store.close()):
+            try:
+                await call
+            except RuntimeError as error:
+                told.append(str(error))
+        return told
+
+    answers.put(asyncio.run(ask()))
+
+
+async def test_after_a_fork_every_call_raises(store: SqliteStore) -> None:
+    await apply(store, ops.Beat(worker_id="W", lease_us=hour_us))
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    child = fork.Process(target=_in_child, args=(store, answers))
+    child.start()
+    told = await asyncio.to_thread(answers.get)
+    await asyncio.to_thread(child.join)
+    assert len(told) == 4 and all("after a fork" in one for one in told)
+    assert isinstance((await apply(store, start("a")))[0], Started)
+
+
+# --- the log -----------------------------------------------------------------------------------
+
+
+async def _emptied(log: Path) -> None:
+    for _ in range(250):
+        if log.stat().st_size == 0:  # noqa: ASYNC240
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the log was not emptied")
+
+
+async def test_the_log_is_emptied_when_idle_and_when_large(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "one.db-wal"
+    monkeypatch.setattr(writer, "idle_s", 0.05)
+    monkeypatch.setattr(writer, "idle_wal_bytes", 1000)
+    await apply(store, start("a", input="x" * 100_000))
+    assert log.stat().st_size > 100_000
+    await _emptied(log)
+    monkeypatch.setattr(writer, "idle_s", 60)
+    assert store._writer is not None
+    store._writer._wal_bytes_next = 10_000
+    await apply(store, start("b", input="x" * 100_000))
+    await _emptied(log)
+
+
+async def test_a_reader_in_the_way_delays_only_the_log(store: SqliteStore, tmp_path: Path) -> None:
+    await apply(store, start("a"))
+    reader = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
+    reader.execute("begin")
+    reader.execute("select count(*) from runs").fetchone()
+    assert store._writer is not None
+    store._writer._wal_bytes_next = 0
+    await apply(store, start("b"))
+    await apply(store, start("c"))
+    assert store._writer._wal_bytes_next > writer.wal_patience_bytes
+    assert len(await store.runs(RunFilter(), None, 10)) == 3
+    reader.close()
