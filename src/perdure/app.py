@@ -5,6 +5,7 @@ An app belongs to the event loop that entered it; `App(…, worker=False)` is a 
 """
 
 import asyncio
+import logging
 import os
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -52,7 +53,14 @@ from perdure.registry import (
     definitions_in,
 )
 from perdure.registry import step as free_step
-from perdure.runtime.context import encoded_input, encoded_payload, encoded_tags
+from perdure.runtime.context import (
+    checked_moment,
+    checked_path,
+    checked_signal,
+    encoded_input,
+    encoded_payload,
+    encoded_tags,
+)
 from perdure.runtime.worker import Worker
 from perdure.service import Service
 from perdure.store import open_store
@@ -73,6 +81,8 @@ from perdure.views import (
     signal_status,
     waiting,
 )
+
+log = logging.getLogger("perdure.app")
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -134,10 +144,13 @@ class App:
         }
         self._keep_us = None if keep is None else parse_duration(keep)
         self._store_timeout_s = parse_duration(store_timeout) / 1_000_000
+        if self._store_timeout_s == 0:
+            raise BadValue("store_timeout", store_timeout, "must be more than nothing")
         self._clock: Clock = clock or SystemClock()
         self._untyped = codec_for(Any)
         self._open: Engine | None = None
         self._entered = False
+        self._openings = 0
         self._upkeep: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
@@ -204,11 +217,10 @@ class App:
             self._entered = False
 
     async def _start(self) -> None:
-        seed = self._options["seed"]
-        # Identity needs no secrecy: seeded by the system once, then a thousand times cheaper a call.
-        chance = random.Random(random.SystemRandom().getrandbits(128) if seed is None else seed)
+        chance = self._chance()
         ids = Ids(self._clock, chance)
-        store = self._make_store(ids)
+        # The store makes ids on its writer's thread, so it has an `Ids` and a chance of its own.
+        store = self._make_store(Ids(self._clock, random.Random(chance.getrandbits(128))))
         await store.open()
         coordinator = Coordinator(store, ids, store_timeout_s=self._store_timeout_s)
         coordinator.start()
@@ -220,10 +232,28 @@ class App:
                 await worker.start()
             self._upkeep = _Upkeep(self)
         except BaseException:
-            self._open = None
-            await coordinator.stop()
-            await store.close()
+            await self._abandon(self._open)
             raise
+
+    def _chance(self) -> random.Random:
+        """Made at each opening, never before: a forked process must not repeat its parent's ids."""
+        seed = self._options["seed"]
+        self._openings += 1
+        if seed is None:
+            # Identity needs no secrecy: seeded by the system once, then a thousand times cheaper a call.
+            return random.Random(random.SystemRandom().getrandbits(128))
+        return random.Random(f"{seed}/{self._openings}")
+
+    async def _abandon(self, engine: Engine) -> None:
+        """Opening failed half-way: leave no task, thread or lock behind. The first error is told."""
+        self._open = None
+        try:
+            if engine.worker is not None:
+                await engine.worker.stop()
+        except Exception:
+            log.exception("the worker could not be stopped after its start had failed")
+        await engine.coordinator.stop()
+        await engine.store.close()
 
     def _make_store(self, ids: Ids) -> Store:
         lifecycle = self._options["lifecycle"]
@@ -268,7 +298,7 @@ class App:
             raise AfterFork(
                 "this process was forked after the app was opened: open an app of its own in it"
             )
-        if asyncio.get_running_loop() is not self._loop:
+        if _running_loop() is not self._loop:
             raise WrongLoop(
                 "the app belongs to another event loop: from other threads use "
                 "asyncio.run_coroutine_threadsafe(…, loop) with the loop that entered it"
@@ -292,19 +322,17 @@ class App:
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
         op = self._start_op(engine, found, text, id, key, tags, entity, start_at)
-        outcome = await engine.coordinator.submit(op)
+        ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
+        outcome = await engine.coordinator.submit(op, _adopter(engine, op, values))
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, op.run_id)
-        return self._started(engine, outcome, found.codec, values)
-
-    def _started(
-        self, engine: Engine, outcome: Started, codec: Codec, args: tuple[Any, ...]
-    ) -> RunHandle[Any]:
-        run, created = outcome.run, outcome.created
-        handle: RunHandle[Any] = RunHandle(self, run.run_id, codec, created=created, fresh=created)
-        if created and engine.worker is not None and run.owner == engine.worker.worker_id:
-            engine.worker.adopt(run, args)
+        handle = self._started(outcome, found.codec)
+        del ending
         return handle
+
+    def _started(self, outcome: Started, codec: Codec) -> RunHandle[Any]:
+        created = outcome.created
+        return RunHandle(self, outcome.run.run_id, codec, created=created, fresh=created)
 
     def _start_op(
         self,
@@ -318,17 +346,21 @@ class App:
         start_at: datetime | Duration | None,
     ) -> ops.StartRun:
         entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
-        worker = engine.worker
-        claim = worker is not None and worker.has_room() and start_at is None
         at = from_datetime(start_at) if isinstance(start_at, datetime) else None
         delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
+        run_id = engine.ids.ulid() if id is None else check_run_id(id)
+        checked_key = None if key is None else check_key(key)
+        checked_tags = None if tags is None else encoded_tags(tags)
+        # Nothing may be refused after this: a place that is kept must be given back by the commit.
+        worker = engine.worker
+        claim = worker is not None and start_at is None and worker.reserve()
         return ops.StartRun(
-            run_id=engine.ids.ulid() if id is None else check_run_id(id),
+            run_id=run_id,
             workflow=workflow.name,
             version=workflow.version,
             input=input,
-            key=None if key is None else check_key(key),
-            tags=None if tags is None else encoded_tags(tags),
+            key=checked_key,
+            tags=checked_tags,
             entity_type=entity_type,
             entity_id=entity_id,
             start_at=at,
@@ -352,13 +384,17 @@ class App:
         engine = self._engine()
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
+        send = self._send_op(engine, check_run_id(id), signal, payload, key, None, True)
         start = self._start_op(engine, found, text, id, None, tags, entity, None)
-        send = self._send_op(engine, start.run_id, signal, payload, key, None, True)
-        outcome = await engine.coordinator.submit(ops.SignalWithStart(start=start, signal=send))
+        ending = engine.coordinator.hub.ending(start.run_id)
+        outcome = await engine.coordinator.submit(
+            ops.SignalWithStart(start=start, signal=send), _adopter(engine, start, values)
+        )
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, start.run_id)
         started, sent = outcome
-        handle = self._started(engine, started, found.codec, values)
+        handle = self._started(started, found.codec)
+        del ending
         return handle, _accepted(sent, signal.name, start.run_id)
 
     def run(self, run_id: str) -> RunHandle[Any]:
@@ -421,8 +457,7 @@ class App:
         path: str | None,
         buffer: bool,
     ) -> ops.SendSignal:
-        if not isinstance(signal, Signal):
-            raise BadValue("signal", signal, "is neither a Signal nor a name")
+        signal = checked_signal(signal)
         return ops.SendSignal(
             signal_id=engine.ids.ulid(),
             run_id=check_run_id(run_id),
@@ -431,7 +466,7 @@ class App:
             policy=signal.buffer,
             on_end=signal.on_end,
             ttl_us=signal.ttl_us,
-            path=path,
+            path=checked_path(path),
             key=None if key is None else check_key(key),
             buffer=buffer,
         )
@@ -454,7 +489,7 @@ class App:
             run_id=run_id,
             name=name,
             payload=text,
-            path=path,
+            path=checked_path(path),
             key=None if key is None else check_key(key),
             buffer=buffer,
         )
@@ -488,7 +523,7 @@ class App:
 
     async def signal_status(self, signal_id: str) -> SignalStatus | None:
         """What became of a signal; None when nothing is known of it (any more)."""
-        found = await self._engine().store.signal(signal_id)
+        found = await self._engine().store.signal(_checked_id("signal id", signal_id))
         return None if found is None else signal_status(found)
 
     async def buffered(self, run_id: str) -> list[BufferedSignal]:
@@ -507,6 +542,7 @@ class App:
         """Signals that nobody could take any more."""
         limit = _checked_limit(limit)
         seen = decode_cursor(after, tuple[str])[0] if after else ""
+        run_id = None if run_id is None else check_run_id(run_id)
         rows = await self._engine().store.dead_letters(run_id, seen, limit)
         cursor = encode_cursor(rows[-1].dead_letter_id) if len(rows) == limit else None
         return Page([dead_letter(one) for one in rows], cursor)
@@ -515,7 +551,7 @@ class App:
         """Send a dead letter again, to its own run or another; it leaves the list if accepted."""
         engine = self._engine()
         op = ops.ResendDeadLetter(
-            dead_letter_id=dead_letter_id,
+            dead_letter_id=_checked_id("dead letter", dead_letter_id),
             signal_id=engine.ids.ulid(),
             run_id=None if run_id is None else check_run_id(run_id),
         )
@@ -540,13 +576,13 @@ class App:
         """Runs, newest first. `tag` is a name, or (name, value)."""
         limit = _checked_limit(limit)
         where = RunFilter(
-            workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
+            workflow=_checked_workflow_name(workflow),
             statuses=_checked_statuses(status),
-            tag=(tag, None) if isinstance(tag, str) else tag,
+            tag=_checked_tag(tag),
             entity=None if entity is None else check_entity(entity),
-            parent_run_id=parent,
-            created_from=None if created_from is None else from_datetime(created_from),
-            created_before=None if created_before is None else from_datetime(created_before),
+            parent_run_id=None if parent is None else check_run_id(parent),
+            created_from=_checked_time("created_from", created_from),
+            created_before=_checked_time("created_before", created_before),
         )
         seen = decode_cursor(after, tuple[int, str]) if after else None
         rows = await self._engine().store.runs(where, seen, limit)
@@ -625,6 +661,23 @@ class _Upkeep(Service):
             await self._app.prune()
 
 
+def _adopter(
+    engine: Engine, op: ops.StartRun, args: tuple[Any, ...]
+) -> Callable[[Any], None] | None:
+    """Begin a run that is born claimed as soon as it is committed, even if its starter was cancelled."""
+    worker = engine.worker
+    if worker is None or op.owner is None:
+        return None
+
+    def heard(outcome: Any) -> None:
+        worker.unreserve()
+        started = outcome[0] if isinstance(outcome, tuple) else outcome
+        if isinstance(started, Started) and started.created:
+            worker.adopt(started.run, args)
+
+    return heard
+
+
 def _accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:
     match outcome:
         case Delivered() | Buffered() | Duplicate():
@@ -657,11 +710,47 @@ def _checked_limit(limit: int) -> int:
     return limit
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None  # a plain thread
+
+
+def _checked_id(what: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise BadValue(what, value, f"is a {type(value).__name__}; give the id that was answered")
+    return value
+
+
+def _checked_time(what: str, moment: datetime | None) -> int | None:
+    return None if moment is None else checked_moment(what, moment)
+
+
+def _checked_workflow_name(workflow: str | AnyWorkflow | None) -> str | None:
+    if workflow is None or isinstance(workflow, str):
+        return workflow
+    if isinstance(workflow, Workflow):
+        return workflow.name
+    raise BadValue("workflow", workflow, "is neither a workflow nor the name of one")
+
+
+def _checked_tag(tag: str | tuple[str, str] | None) -> tuple[str, str | None] | None:
+    if tag is None:
+        return None
+    if isinstance(tag, str):
+        return tag, None
+    if isinstance(tag, tuple) and len(tag) == 2 and all(isinstance(one, str) for one in tag):
+        return tag
+    raise BadValue("tag", tag, "is neither a name nor (name, value)")
+
+
 def _checked_statuses(status: Status | Iterable[Status] | None) -> tuple[str, ...]:
     if status is None:
         return ()
-    statuses = (status,) if isinstance(status, str) else tuple(status)
+    one_only = isinstance(status, str) or not isinstance(status, Iterable)
+    statuses: tuple[Any, ...] = (status,) if one_only else tuple(status)
     for one in statuses:
-        if one not in LIVE | TERMINAL:
+        if not isinstance(one, str) or one not in LIVE | TERMINAL:
             raise BadValue("status", one, f"is none of: {', '.join(sorted(LIVE | TERMINAL))}")
     return statuses

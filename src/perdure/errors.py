@@ -151,7 +151,7 @@ class NonDeterminism(PerdureError):
         self.path, self.recorded, self.asked = path, recorded, asked
         super().__init__(
             f"at {path!r} the history holds {recorded}, but the code asked for {asked}: the workflow changed "
-            "under a living run. Put the old code back and resume, or fork the run"
+            "under a living run. Put the old code back and resume the run, or terminate it"
         )
 
 

@@ -54,12 +54,12 @@ class Step(Generic[P, R]):
     ) -> None:
         if not callable(function) or inspect.isclass(function):
             raise BadValue("step", function, "is not a function")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadValue("step", function, "is a generator: return a list, it is recorded whole")
         self.function = function
         self.name = check_name("step", name or _name_of(function, "step"))
-        self.retry = retry or NO_RETRY
-        self.timeout_us = None if timeout is None else parse_duration(timeout)
-        if self.timeout_us == 0:
-            raise BadValue(f"timeout of step {self.name!r}", timeout, "must be more than nothing")
+        self.retry = NO_RETRY if retry is None else _checked_retry(self.name, retry)
+        self.timeout_us = None if timeout is None else _checked_timeout(self.name, timeout)
         self.raises = _checked_raises(self.name, raises)
         self.is_async = inspect.iscoroutinefunction(function)
         _, result = hints_of(function, skip=len(inspect.signature(function).parameters))
@@ -78,9 +78,10 @@ class Step(Generic[P, R]):
         step.__dict__.update(self.__dict__)
         if name is not None:
             step.name = check_name("step", name)
-        step.retry = retry or self.retry
+        if retry is not None:
+            step.retry = _checked_retry(step.name, retry)
         if timeout is not None:
-            step.timeout_us = parse_duration(timeout)
+            step.timeout_us = _checked_timeout(step.name, timeout)
         return step
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -115,6 +116,7 @@ class Workflow(Generic[R, *Ts]):
             raise BadValue(
                 f"version of workflow {self.name!r}", version, "must be a whole number from 1"
             )
+        _check_takes_context(self.name, function)
         self.function = function
         self.version = version
         self.signals = _checked_signals(self.name, signals)
@@ -157,7 +159,28 @@ def _name_of(function: Any, kind: str) -> str:
     return str(name)
 
 
+def _check_takes_context(name: str, function: Callable[..., Any]) -> None:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        raise BadValue(f"workflow {name!r}", function, "must take the context first: `ctx: Context`")
+
+
+def _checked_retry(name: str, retry: Retry) -> Retry:
+    if not isinstance(retry, Retry):
+        raise BadValue(f"retry of step {name!r}", retry, "must be a policy: Retry(attempts=…)")
+    return retry
+
+
+def _checked_timeout(name: str, timeout: Duration) -> int:
+    timeout_us = parse_duration(timeout)
+    if timeout_us == 0:
+        raise BadValue(f"timeout of step {name!r}", timeout, "must be more than nothing")
+    return timeout_us
+
+
 def _checked_raises(name: str, raises: Sequence[type[Exception]]) -> tuple[type[Exception], ...]:
+    if not isinstance(raises, list | tuple):
+        raise BadValue(f"raises of step {name!r}", raises, "must be a list of exception classes")
     for one in raises:
         if not (isinstance(one, type) and issubclass(one, Exception)):
             raise BadValue(f"raises of step {name!r}", one, "must be exception classes")
@@ -166,6 +189,8 @@ def _checked_raises(name: str, raises: Sequence[type[Exception]]) -> tuple[type[
 
 def _checked_signals(name: str, signals: Iterable[Signal[Any]] | None) -> dict[str, Signal[Any]]:
     by_name: dict[str, Signal[Any]] = {}
+    if isinstance(signals, Signal):
+        raise BadValue(f"signals of workflow {name!r}", signals, "must be a list of Signal objects")
     for one in signals or ():
         if not isinstance(one, Signal):
             raise BadValue(f"signals of workflow {name!r}", one, "must be Signal objects")

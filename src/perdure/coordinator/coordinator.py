@@ -58,7 +58,20 @@ class Coordinator:
 
     def start(self) -> None:
         self._closed = False
+        self._spawn_pump()
+
+    def _spawn_pump(self) -> None:
         self._pump = asyncio.create_task(self._run(), name="perdure-coordinator")
+        self._pump.add_done_callback(self._revive)
+
+    def _revive(self, pump: "asyncio.Task[None]") -> None:
+        """Without the pump every write would wait for ever: nothing that kills it may keep it dead."""
+        if self._closed and not self._queue:
+            return
+        error = None if pump.cancelled() else pump.exception()
+        log.critical("the writer stopped and is started again", exc_info=error)
+        self._committing = False
+        self._spawn_pump()
 
     async def stop(self) -> None:
         """Apply what is queued, then stop. Ops posted from now on are refused."""
@@ -76,12 +89,15 @@ class Coordinator:
 
     # --- asking ---
 
-    async def submit(self, op: Op[A]) -> A:
-        """Apply an op and give its outcome."""
+    async def submit(self, op: Op[A], heard: Callable[[Any], None] | None = None) -> A:
+        """Apply an op and give its outcome.
+
+        `heard` gets the outcome (or the error) first, in commit order and even if the caller was cancelled.
+        """
         if len(self._queue) >= limits.queue_ops_max:
             await self._wait_for_space()
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self.post(op, functools.partial(_settle, future))
+        self.post(op, functools.partial(_settle, future, heard))
         return await future
 
     async def submit_many(self, ops: Sequence[Op[A]]) -> list[A]:
@@ -92,7 +108,7 @@ class Coordinator:
             if len(self._queue) >= limits.queue_ops_max:
                 await self._wait_for_space()
             future: asyncio.Future[A] = loop.create_future()
-            self.post(op, functools.partial(_settle, future))
+            self.post(op, functools.partial(_settle, future, None))
             futures.append(future)
         return list(await asyncio.gather(*futures))
 
@@ -102,7 +118,8 @@ class Coordinator:
             done(op, NotRunning("the app is closed: nothing can be written any more"))
             return
         self._queue.append((op, done))
-        self._work.set()
+        if not self._work.is_set():
+            self._work.set()
 
     async def _wait_for_space(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -193,7 +210,11 @@ class Coordinator:
             _call(done, op, outcome)
 
 
-def _settle(future: "asyncio.Future[Any]", op: Op[Any], outcome: Any) -> None:
+def _settle(
+    future: "asyncio.Future[Any]", heard: Callable[[Any], None] | None, op: Op[Any], outcome: Any
+) -> None:
+    if heard is not None:
+        heard(outcome)
     if future.done():
         return  # the caller was cancelled; the op stands
     if isinstance(outcome, BaseException):

@@ -55,7 +55,7 @@ conditions_per_wait_max = 100
 # Branches alive at once in one run: each holds a coroutine and a cursor.
 branches_max = 10_000
 # Runs a worker drives at once; more wait as `ready`, so a flood of starts does not fill the memory.
-active_runs_default = 2_000
+active_runs_default = 5_000
 # Waiting runs kept in memory, about 10 kB each; the rest are rows and come back by replay.
 resident_runs_default = 2_000
 # Threads for plain `def` steps; they mostly wait for the network.

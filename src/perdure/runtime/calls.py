@@ -60,7 +60,12 @@ class StepCall(Durable[T]):
     def __init__(
         self, owner: Any, path: str, step: Step[..., T], args: Any, kwargs: dict[str, Any]
     ) -> None:
-        super().__init__(owner, path, step.name)
+        # The fields of Durable set here, not by its __init__: this is the most made object of all.
+        self.owner = owner
+        self.path = path
+        self.name = step.name
+        self.branch = None
+        self.used = False
         self.step = step
         self.args = args
         self.kwargs = kwargs
@@ -86,10 +91,37 @@ def step_error(step: Step[..., Any], path: str, text: str) -> BaseException:
     if record.args is not None:
         for one in step.raises:
             if one.__name__ == record.type:
-                rebuilt: Exception = one(*_untyped.decode(record.args))
-                rebuilt.__perdure_path__ = path  # type: ignore[attr-defined]
-                return rebuilt
+                rebuilt = _rebuilt(one, record.args)
+                if rebuilt is not None:
+                    return arising(rebuilt, path)
     return error_from_record(record, path)
+
+
+def _rebuilt(kind: type[Exception], args: str) -> Exception | None:
+    """None when a class is not made from its own `args`: then StepFailed tells of it, on every replay."""
+    try:
+        return kind(*_untyped.decode(args))
+    except Exception:
+        return None
+
+
+def arising(error: BaseException, path: str) -> BaseException:
+    """Note on an error where in the run it arose, so that a retry knows what to do anew."""
+    error.__perdure_path__ = path  # type: ignore[attr-defined]
+    return error
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, fit to be stored, whatever its `__str__` does."""
+    try:
+        return storable(str(error))
+    except Exception:
+        return f"<{type(error).__name__} that cannot be told>"
+
+
+def storable(text: str) -> str:
+    """Lone surrogates cannot be stored; an error may hold any text."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def decoded(codec: Codec, text: str | None, path: str) -> Any:
@@ -130,9 +162,9 @@ class WaitCall(Durable[T]):
         winner = done.winner or 0
         if done.state == "failed":
             record = _decode_error(done.error or "")
-            return None, error_from_record(record, self.path)
+            return None, arising(error_from_record(record, self.path), self.path)
         if winner == self.timeout_ix:
-            return None, WaitTimeout(self.path)
+            return None, arising(WaitTimeout(self.path), self.path)
         value = None if self.wait_kind == "sleep" else self._value(self.clauses[winner], done)
         if self.names is not None:
             return Won(self.names[winner], value), None
@@ -179,7 +211,7 @@ class SendCall(Durable[T]):
         if done.state == "failed":
             record = _decode_error(done.error or "")
             paths = tuple(msgspec.json.decode(record.args)) if record.args else ()
-            return None, error_from_record(record, self.name, paths)
+            return None, arising(error_from_record(record, self.name, paths), self.path)
         return self.read(done.value or "null"), None
 
 

@@ -57,6 +57,7 @@ T4 = TypeVar("T4")
 Ts = TypeVarTuple("Ts")
 
 _untyped = codec_for(Any)
+_prefix_chars_max = limits.path_bytes_max - limits.name_bytes_max
 
 
 class Scope:
@@ -65,6 +66,10 @@ class Scope:
     __slots__ = ("chance", "counts", "prefix")
 
     def __init__(self, prefix: str) -> None:
+        if len(prefix) > _prefix_chars_max:
+            raise BadValue(
+                "path", prefix, f"nests too deep; at most {_prefix_chars_max} characters"
+            )
         self.prefix = prefix
         self.counts: dict[str, int] = {}
         self.chance = 0
@@ -162,7 +167,8 @@ class Context:
 
     def sleep_until(self, moment: datetime) -> Durable[None]:
         """Go on at this time (an aware datetime)."""
-        return self._sleep(Timer(Condition("timer", until_at=from_datetime(moment))))
+        until_at = checked_moment("ctx.sleep_until", moment)
+        return self._sleep(Timer(Condition("timer", until_at=until_at)))
 
     def _sleep(self, until: Timer) -> Durable[None]:
         path = self._scope().allocate("sleep")
@@ -243,8 +249,9 @@ class Context:
     ) -> list[R]:
         """One branch for each item, at most `concurrency` at a time; results in the items' order."""
         listed = list(items)
-        if concurrency is not None and concurrency < 1:
-            raise BadValue("concurrency", concurrency, "must be at least 1")
+        whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
+        if concurrency is not None and not (whole and concurrency >= 1):
+            raise BadValue("concurrency", concurrency, "must be a whole number, at least 1")
 
         def maker(item: T) -> Callable[[], Coroutine[Any, Any, R]]:
             if isinstance(function, Step):
@@ -284,6 +291,7 @@ class Context:
         entity: str | None = None,
     ) -> Durable[RunEnd[R]]:
         """Start a child run, once. What comes back can be waited for."""
+        workflow = self._execution.host.registry.of(workflow)
         path = self._scope().allocate(workflow.name)
         return self._start(path, workflow, args, id, key, tags, entity)
 
@@ -298,7 +306,6 @@ class Context:
         entity: str | None = None,
     ) -> Durable[RunEnd[R]]:
         execution = self._execution
-        workflow = execution.host.registry.of(workflow)
         entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
         op = StartRun(
             run_id=self.ulid() if id is None else check_run_id(id),
@@ -319,6 +326,7 @@ class Context:
         self, workflow: Workflow[R, *Ts], *args: *Ts, id: str | None = None
     ) -> Coroutine[Any, Any, R]:
         """Start a child run and wait for its result; its failure is raised here as RunFailed."""
+        workflow = self._execution.host.registry.of(workflow)
         path = self._scope().allocate(workflow.name)
         result_path = self._scope().allocate(f"{workflow.name}.result")
         return self._call(path, result_path, workflow, args, id)
@@ -348,7 +356,7 @@ class Context:
     ) -> Durable[Delivered | Buffered | Duplicate]:
         """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
         named = isinstance(signal, str)
-        made = Signal(signal) if isinstance(signal, str) else signal
+        made = checked_signal(signal)
         own_path = self._scope().allocate(f"signal.{made.name}")
         op = SendSignal(
             signal_id=self.ulid(),
@@ -357,7 +365,7 @@ class Context:
             payload=encoded_payload(made, payload),
             policy=None if named else made.buffer,
             on_end=made.on_end,
-            path=path,
+            path=checked_path(path),
             key=None if key is None else check_key(key),
             ttl_us=made.ttl_us,
             buffer=buffer,
@@ -414,6 +422,29 @@ def _wait_name(clauses: tuple[Clause, ...]) -> str:
     ]
     joined = "|".join(names) or "timer"
     return joined if len(joined.encode()) <= limits.name_bytes_max else "wait"
+
+
+def checked_signal(signal: Any) -> Signal[Any]:
+    """What a sender gave: a Signal, or the name of one."""
+    if isinstance(signal, str):
+        return Signal(signal)
+    if not isinstance(signal, Signal):
+        raise BadValue("signal", signal, "is neither a Signal nor a name")
+    return signal
+
+
+def checked_path(path: str | None) -> str | None:
+    """A path to address: scopes, name and number, as `app.waiting` shows it."""
+    if path is None:
+        return None
+    return limits._check_text("path", path, limits.path_bytes_max, "path_bytes_max")
+
+
+def checked_moment(what: str, moment: Any) -> int:
+    """An aware datetime as it is stored."""
+    if not isinstance(moment, datetime):
+        raise BadValue(what, moment, "takes a datetime with a time zone")
+    return from_datetime(moment)
 
 
 def encoded_input(

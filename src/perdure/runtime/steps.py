@@ -23,7 +23,7 @@ from perdure.model.ops import StepDone
 from perdure.model.policy import next_delay_us
 from perdure.model.records import ErrorRecord
 from perdure.registry import Step
-from perdure.runtime.calls import StepCall, step_error
+from perdure.runtime.calls import StepCall, step_error, storable, words_of
 
 T = TypeVar("T")
 
@@ -31,6 +31,8 @@ _untyped = codec_for(Any)
 
 # Bodies that end at once before the loop gets a turn: the writer then works beside the next ones.
 _bodies_per_breath = 100
+
+_ends_the_process = (KeyboardInterrupt, SystemExit)
 
 
 class StepInfo:
@@ -65,12 +67,11 @@ class StepInfo:
 class Current:
     """What runs in a context. A cell that its runner refills, so that the context itself never changes."""
 
-    __slots__ = ("beat", "call", "suspended")
+    __slots__ = ("beat", "call")
 
     def __init__(self) -> None:
         self.call: StepCall[Any] | None = None
         self.beat: Callable[[], None] | None = None
-        self.suspended = False
 
 
 _current: contextvars.ContextVar[Current] = contextvars.ContextVar("perdure_step")
@@ -84,24 +85,17 @@ def step_info() -> StepInfo:
     return StepInfo(current.call, current)
 
 
-class _Watched:
-    """Awaits a body and says when it first suspends: then its runner is taken, and others must go on."""
+class _Rest:
+    """The rest of a body that has suspended: awaited in the task that began it."""
 
-    __slots__ = ("_bodies", "_body", "_current")
+    __slots__ = ("_asked", "_body")
 
-    def __init__(self, body: Coroutine[Any, Any, Any], bodies: "Bodies", current: Current) -> None:
+    def __init__(self, body: Coroutine[Any, Any, Any], asked: Any) -> None:
         self._body = body
-        self._bodies = bodies
-        self._current = current
+        self._asked = asked
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        body = self._body
-        try:
-            asked = body.send(None)
-        except StopIteration as stop:
-            return stop.value
-        self._current.suspended = True
-        self._bodies.on_suspend()
+        body, asked = self._body, self._asked
         while True:
             try:
                 sent = yield asked
@@ -160,12 +154,6 @@ class Bodies:
         self._runners.add(runner)
         runner.add_done_callback(self._runners.discard)
 
-    def on_suspend(self) -> None:
-        """The runner that called is taken. Two for one: a thousand bodies then start in ten rounds."""
-        self._free -= 1
-        for _ in range(min(2, len(self._queue))):
-            self._add_runner()
-
     async def _run_queue(self) -> None:
         current = Current()
         _current.set(current)
@@ -177,10 +165,10 @@ class Bodies:
             if call.cancelled:
                 continue
             call.task = runner
-            await self._run_body(call, current)
-            if current.suspended:
-                current.suspended = False
-                self._free += 1
+            started_at = self._clock.now()
+            rest = self._begin_body(call, current, started_at)
+            if rest is not None:
+                await self._await_rest(call, current, started_at, rest)
             if call.cancelled or contextvars.copy_context() != untouched:
                 break
             done += 1
@@ -190,30 +178,73 @@ class Bodies:
         if self._queue and not self._free:
             self._add_runner()
 
-    async def _run_body(self, call: StepCall[Any], current: Current) -> None:
-        """Run one attempt and report it."""
-        step, started_at = call.step, self._clock.now()
+    def _begin_body(self, call: StepCall[Any], current: Current, started_at: int) -> _Rest | None:
+        """Run a body until it ends, which is reported, or suspends. We are inside the runner's task."""
+        step = call.step
         current.call = call
-        error: BaseException | None = None
-        value: Any = None
-        text: str | None = None
         try:
             if step.timeout_us is None and step.is_async:
                 body = step.function(*call.args, **call.kwargs)
             else:
                 body = self._bounded(call, current)
-            text, value = step.codec.roundtrip(await _Watched(body, self, current))
-        except Exception as raised:
-            error = raised
-        except asyncio.CancelledError as raised:
-            if not call.cancelled and call.task is not None and call.task.cancelling():
+            asked = body.send(None)
+        except StopIteration as stop:
+            self._ended(call, current, started_at, stop.value, None)
+        except _ends_the_process:
+            raise
+        except BaseException as error:
+            self._ended(call, current, started_at, None, error)
+        else:
+            return _Rest(body, asked)
+        return None
+
+    async def _await_rest(
+        self, call: StepCall[Any], current: Current, started_at: int, rest: _Rest
+    ) -> None:
+        """This runner is taken now. Two for one: a thousand bodies that suspend start in ten rounds."""
+        self._free -= 1
+        for _ in range(min(2, len(self._queue))):
+            self._add_runner()
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = await rest
+        except _ends_the_process:
+            raise
+        except BaseException as raised:
+            cancelled = isinstance(raised, asyncio.CancelledError)
+            if (
+                cancelled
+                and not call.cancelled
+                and call.task is not None
+                and call.task.cancelling()
+            ):
                 raise  # the app is closing
             error = raised  # the step's own doing, unless it was cancelled: then nobody hears of it
         finally:
-            call.task = None
-            current.call = current.beat = None
-        if not call.cancelled:
-            self._report(call, text, value, error, started_at)
+            self._free += 1
+        self._ended(call, current, started_at, result, error)
+
+    def _ended(
+        self,
+        call: StepCall[Any],
+        current: Current,
+        started_at: int,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        call.task = None
+        current.call = current.beat = None
+        if call.cancelled:
+            return
+        text: str | None = None
+        value: Any = None
+        if error is None:
+            try:
+                text, value = call.step.codec.roundtrip(result)
+            except Unencodable as refused:
+                error = refused
+        self._report(call, text, value, error, started_at)
 
     def _report(
         self,
@@ -254,9 +285,7 @@ class Bodies:
             own = Current()
             own.call, own.beat = call, current.beat
             context.run(_current.set, own)
-            return await loop.run_in_executor(
-                self._pool, lambda: context.run(step.function, *call.args, **call.kwargs)
-            )
+            return await loop.run_in_executor(self._pool, lambda: context.run(_called, step, call))
 
     def _failed(self, call: StepCall[Any], error: BaseException, started_at: int) -> StepDone:
         delay_us = self._delay_us(call.step, call.attempt, error)
@@ -299,8 +328,10 @@ def _error_text(call: StepCall[Any], error: BaseException) -> str:
     record = ErrorRecord(
         kind="step",
         type=type(error).__name__[: limits.error_type_chars_max],
-        message=_text(str(error))[: limits.error_message_chars_max],
-        traceback=_text("".join(traceback.format_exception(error)))[-limits.traceback_chars_max :],
+        message=words_of(error)[: limits.error_message_chars_max],
+        traceback=storable("".join(traceback.format_exception(error)))[
+            -limits.traceback_chars_max :
+        ],
         path=call.path,
         attempts=call.attempt,
         args=_encoded_args(call.step, error),
@@ -308,9 +339,12 @@ def _error_text(call: StepCall[Any], error: BaseException) -> str:
     return msgspec.json.encode(record).decode()
 
 
-def _text(text: str) -> str:
-    """Lone surrogates cannot be stored; an error message may hold any text."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _called(step: Step[..., Any], call: StepCall[Any]) -> Any:
+    """In a thread: call a plain function. No future can hold a StopIteration, so it goes as another error."""
+    try:
+        return step.function(*call.args, **call.kwargs)
+    except StopIteration as error:
+        raise RuntimeError("the step raised StopIteration") from error
 
 
 def _encoded_args(step: Step[..., Any], error: BaseException) -> str | None:

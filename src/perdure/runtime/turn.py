@@ -49,11 +49,16 @@ from perdure.runtime.calls import (
     StepCall,
     WaitCall,
     is_cancel,
+    storable,
+    words_of,
 )
 from perdure.runtime.context import Context, Scope
 from perdure.runtime.history import History, check_same, unasked
 
 T = TypeVar("T")
+
+# Before a run is tried again whose op the store could not take (disk full, file gone).
+_pause_s = 1.0
 
 
 class Host(Protocol):
@@ -73,7 +78,7 @@ class Host(Protocol):
     def on_parked(self, execution: "Execution", released: bool) -> None: ...
     def on_over(self, execution: "Execution") -> None: ...
     def on_lost(self, execution: "Execution") -> None: ...
-    def reload(self, execution: "Execution") -> None: ...
+    def reload(self, execution: "Execution", pause_s: float = 0.0) -> None: ...
 
 
 class Branch:
@@ -120,6 +125,7 @@ class Execution:
         "_loose",
         "_outcome",
         "_pausing",
+        "_quiet",
         "_runnable",
         "_spare",
         "_standing",
@@ -180,6 +186,7 @@ class Execution:
         self._failure: PerdureError | None = None
         self._cancel_recorded = False
         self._heir: Execution | None = None
+        self._quiet: asyncio.Event | None = None
 
     # --- the doors in ---
 
@@ -265,12 +272,20 @@ class Execution:
         return self._branch
 
     def _drain(self) -> None:
+        # Whatever task we happen to be driven from is none of the workflow's business: an asyncio.timeout in
+        # its code would cancel the engine. Without a task around it, it refuses to work.
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if task is not None:
+            asyncio._leave_task(loop, task)
         try:
             while self._runnable and self._failure is None:
                 branch, value, error = self._runnable.popleft()
                 self._send(branch, value, error)
         except NonDeterminism as mismatch:
             self._failure = mismatch
+        finally:
+            if task is not None:
+                asyncio._enter_task(loop, task)
 
     def _send(self, branch: Branch, value: Any, error: BaseException | None) -> None:
         if branch.ended:
@@ -529,13 +544,13 @@ class Execution:
         for call in fresh:
             if self._standing.get(call.path) is not call:
                 continue  # cancelled before it began
-            if isinstance(call, WaitCall):
+            if isinstance(call, StepCall):
+                self._plan_body(call, bodies)
+            elif isinstance(call, WaitCall):
                 call.opened = True
                 waits.append(_wait_of(call, known=call.path in self._known))
             elif isinstance(call, SendCall):
                 self._post_send(call)
-            elif isinstance(call, StepCall):
-                self._plan_body(call, bodies)
         if bodies and self._unsaved:
             # The next body may use this result: it must be recorded before the body runs.
             self._post(self._turn_op(ops.RecordStep), functools.partial(self._begin, bodies))
@@ -544,19 +559,25 @@ class Execution:
         self._suspend(waits)
 
     def _plan_body(self, call: StepCall[Any], bodies: list[StepCall[Any]]) -> None:
-        spare = self._spare.pop(call.path, None)
-        if spare is not None and spare.attempt >= call.attempt:
-            # Its body ended while the run was being loaded anew.
-            value, error = _settle_done(call, spare)
-            self._record(call, spare, value, error)
+        if not (self._known or self._spare or self._bodies):
+            bodies.append(call)
             return
-        if call.path in self._bodies:
-            return  # still running since before the reload
         known = self._known.get(call.path)
         if known is not None:
             call.attempt = known.attempt + 1
-            if (known.retry_at or 0) > self.host.time():
-                return  # its retry is due later, by a watcher
+        spare = self._spare.pop(call.path, None)
+        if spare is not None and spare.attempt >= call.attempt:
+            # Its body ended while the run was being loaded anew.
+            if spare.state == "retrying":
+                self._unsaved.append(spare)
+                call.attempt = spare.attempt + 1
+            else:
+                self._record(call, spare, *_settle_done(call, spare))
+            return
+        if call.path in self._bodies:
+            return  # still running since before the reload
+        if known is not None and (known.retry_at or 0) > self.host.time():
+            return  # its retry is due later, by a watcher
         bodies.append(call)
 
     def _suspend(self, waits: list[ops.Wait]) -> None:
@@ -600,8 +621,11 @@ class Execution:
     # --- ops and their answers ---
 
     def _turn_op(self, kind: type[Any], /, **fields: Any) -> Any:
-        steps, self._unsaved = tuple(self._unsaved), []
-        closed, self._closed = tuple(self._closed), []
+        steps, closed = tuple(self._unsaved), tuple(self._closed)
+        if steps:
+            self._unsaved.clear()
+        if closed:
+            self._closed.clear()
         return kind(
             run_id=self.run_id,
             fence=self.fence,
@@ -620,6 +644,10 @@ class Execution:
     def _on_ack(self, op: ops.TurnOp, outcome: Any, then: Callable[[], None] | None = None) -> None:
         self.outstanding -= 1
         if self.dead:
+            if not isinstance(outcome, Advanced):
+                self._keep(op)  # for the heir, which is loaded when nothing is outstanding any more
+            if self._quiet is not None and not self.outstanding:
+                self._quiet.set()
             return
         if isinstance(outcome, Advanced):
             self._on_advanced(op, outcome, then)
@@ -628,7 +656,7 @@ class Execution:
         else:
             # Moved; or the store failed or does not know: what is true is what it has.
             self._keep(op)
-            self.host.reload(self)
+            self.host.reload(self, pause_s=_pause_s if isinstance(outcome, Exception) else 0.0)
 
     def _keep(self, op: ops.TurnOp) -> None:
         """A refused op's results are not lost: the reloaded run uses them if it still asks."""
@@ -638,7 +666,11 @@ class Execution:
     def _on_advanced(
         self, op: ops.TurnOp, outcome: Advanced, then: Callable[[], None] | None
     ) -> None:
-        self.revision = outcome.revision
+        if outcome.revision != self.revision and not outcome.paused:
+            # Another process changed the run and its hint has not reached us. The op stands; what we hold
+            # does not.
+            self.host.reload(self)
+            return
         self._pausing = outcome.pause_requested
         self.cancel_requested = outcome.cancel_requested
         if isinstance(op, ops.ContinueAs):
@@ -702,6 +734,12 @@ class Execution:
             self._spare[done.path] = done
         return self._bodies, self._spare
 
+    async def quiet(self) -> None:
+        """Until every op that was posted before the eviction is decided."""
+        if self.outstanding:
+            self._quiet = asyncio.Event()
+            await self._quiet.wait()
+
     def evict(self) -> None:
         """Unwind the code without recording anything. Synchronous `finally` blocks run."""
         if self.dead:
@@ -741,6 +779,8 @@ def _wait_of(call: WaitCall[Any], *, known: bool) -> ops.Wait:
 
 
 def _settle_done(call: StepCall[Any], done: ops.StepDone) -> tuple[Any, BaseException | None]:
+    if done.state == "retrying":
+        return None, None  # nothing to decode: it is tried again
     completion = Completion(
         done.path, "step", done.state, 0, done.value, done.error, None, done.recorded_at
     )
@@ -783,22 +823,28 @@ def _too_long() -> PerdureError:
     )
 
 
-def _error_text(error: BaseException) -> str:
-    path: str | None = None
+def _arose_at(error: BaseException) -> str | None:
+    """The path of the step, wait or send whose failure this error is, or was raised from."""
     cause: BaseException | None = error
     for _ in range(20):
-        if cause is None or isinstance(cause, StepFailed):
-            break
+        if cause is None:
+            return None
+        path = cause.path if isinstance(cause, StepFailed) else None
+        path = path or getattr(cause, "__perdure_path__", None)
+        if path is not None:
+            return path
         cause = cause.__cause__ or cause.__context__
-    if isinstance(cause, StepFailed):
-        path = cause.path
-    path = path or getattr(error, "__perdure_path__", None)
+    return None
+
+
+def _error_text(error: BaseException) -> str:
+    path = _arose_at(error)
     if isinstance(error, StepFailed):
         kind, name, text = "step", error.type, error.traceback
         message = error.message
     else:
-        kind, name, message = "workflow", type(error).__name__, str(error)
-        text = "".join(traceback.format_exception(error))
+        kind, name, message = "workflow", type(error).__name__, words_of(error)
+        text = storable("".join(traceback.format_exception(error)))
     record = ErrorRecord(
         kind=kind,  # type: ignore[arg-type]
         type=name[: limits.error_type_chars_max],

@@ -31,7 +31,10 @@ T = TypeVar("T")
 log = logging.getLogger("perdure.worker")
 
 _lease_us = 30_000_000
+_beat_every_s = 10.0
 _sweep_runs = 1000
+# How long a little free room may wait for more before ready runs are claimed into it.
+_claim_pause_s = 0.05
 
 
 class Worker(Service):
@@ -71,6 +74,10 @@ class Worker(Service):
         self._claim_alarm = Alarm(clock, self._claimable.set)
         self._claiming = False
         self._loading = 0
+        self._reserved = 0
+        self._claim_soon: asyncio.TimerHandle | None = None
+        self._full = False  # something ready may have been left for want of room
+        self._missed: set[str] = set()  # runs of ours that were changed before they were in memory
         self._sweep_after = ""
         self._bodies = Bodies(clock, die, threads)
         self.timers = Timers(coordinator, clock)
@@ -80,7 +87,7 @@ class Worker(Service):
 
     async def start(self) -> None:
         self._store.worker_id = self.worker_id
-        await self._coordinator.submit(ops.Beat(worker_id=self.worker_id, lease_us=_lease_us))
+        await self._beat()
         await self._declare()
         self._coordinator.hub.attach(self._hear)
         self._coordinator.on_unknown = self._reload_all
@@ -97,6 +104,8 @@ class Worker(Service):
         await super().stop()
         await self.timers.stop()
         self._claim_alarm.clear()
+        if self._claim_soon is not None:
+            self._claim_soon.cancel()
         await self._bodies.drain(grace_s)
         await self._coordinator.flush()
         self._coordinator.hub.attach(None)
@@ -142,7 +151,12 @@ class Worker(Service):
                 self.timers.note(wake.at)
 
     def _owned(self, wake: Wake) -> Execution | None:
-        return self._executions.get(wake.run_id) if wake.owner == self.worker_id else None
+        if wake.owner != self.worker_id:
+            return None
+        execution = self._executions.get(wake.run_id)
+        if execution is None and wake.kind != "ended":
+            self._missed.add(wake.run_id)
+        return execution
 
     def _note_ready(self, at: int) -> None:
         if at > self._clock.now():
@@ -152,12 +166,19 @@ class Worker(Service):
 
     # --- claiming ---
 
-    def has_room(self) -> bool:
-        """Whether a run may be born claimed by this worker."""
-        return not self.stopping and self._active() < self._concurrency
+    def reserve(self) -> bool:
+        """Whether a run may be born claimed by this worker; if so its place is kept until `unreserve`."""
+        if self.stopping or self._active() >= self._concurrency:
+            return False
+        self._reserved += 1
+        return True
+
+    def unreserve(self) -> None:
+        """The run that a place was kept for was begun, or will not be."""
+        self._reserved -= 1
 
     def _active(self) -> int:
-        return len(self._executions) - len(self._parked) + self._loading
+        return len(self._executions) - len(self._parked) + self._loading + self._reserved
 
     async def _claim_loop(self) -> None:
         while True:
@@ -184,6 +205,7 @@ class Worker(Service):
                 await self._load([run.run_id for run in claimed.runs], {})
             if len(claimed.runs) < room:
                 return
+        self._full = True
 
     async def _load(self, run_ids: list[str], carried: dict[str, Execution]) -> None:
         """Read history after the claim has committed, never before; then replay."""
@@ -193,14 +215,20 @@ class Worker(Service):
         finally:
             self._loading -= len(run_ids)
         for nth, (run, steps) in enumerate(loaded):
-            if run.owner == self.worker_id and run.status not in ("paused",):
-                self._begin(run, steps, carried.get(run.run_id))
+            self._missed.discard(run.run_id)  # a loaded run's first op finds out by its revision
+            if run.owner == self.worker_id:
+                self._begin(run, steps, carried.pop(run.run_id, None))
             if nth % 50 == 49:
                 await asyncio.sleep(0)
+        for execution in carried.values():
+            execution.stop_bodies()  # it is no longer ours
 
     def adopt(self, run: RunRecord, args: tuple[Any, ...]) -> None:
         """A run was born claimed by us: begin it. `args` are what its stored input decodes to."""
-        if run.run_id not in self._executions:
+        if run.run_id in self._missed:
+            self._missed.discard(run.run_id)
+            self._spawn("reload", lambda: self._load([run.run_id], {}))
+        elif run.run_id not in self._executions:
             self._begin(run, [], None, args)
 
     def _begin(
@@ -266,6 +294,7 @@ class Worker(Service):
             return
         self._parked[execution.run_id] = execution
         self._make_room()
+        self._note_room()
 
     def _make_room(self) -> None:
         while len(self._parked) > self._resident:
@@ -292,14 +321,24 @@ class Worker(Service):
         execution.stop_bodies()
         execution.evict()
 
-    def reload(self, execution: Execution) -> None:
+    def reload(self, execution: Execution, pause_s: float = 0.0) -> None:
         """What is in memory is not what is stored: replay from the store, keeping bodies in flight."""
         self._forget(execution)
         execution.evict()
         if not self.stopping:
-            self._spawn(
-                "reload", lambda: self._load([execution.run_id], {execution.run_id: execution})
-            )
+            self._spawn("reload", lambda: self._reload(execution, pause_s))
+
+    async def _reload(self, execution: Execution, pause_s: float) -> None:
+        # What it has posted must be decided first: a result that is recorded after we have read the history
+        # would be produced, and recorded, a second time.
+        self._loading += 1
+        try:
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            await execution.quiet()
+            await self._load([execution.run_id], {execution.run_id: execution})
+        finally:
+            self._loading -= 1
 
     def _reload_all(self) -> None:
         for execution in list(self._executions.values()):
@@ -310,18 +349,41 @@ class Worker(Service):
         if self._executions.get(execution.run_id) is execution:
             del self._executions[execution.run_id]
             self._parked.pop(execution.run_id, None)
-            if self._active() == self._concurrency - 1:
-                self._claimable.set()
+            self._note_room()
+
+    def _note_room(self) -> None:
+        """Claim again once an eighth of the room is free, or soon: one by one would cost a commit for each."""
+        if not self._full:
+            return
+        room = self._concurrency - self._active()
+        if room * 8 >= self._concurrency:
+            self._full = False
+            self._claimable.set()
+        elif room > 0 and self._claim_soon is None:
+            loop = asyncio.get_running_loop()
+            self._claim_soon = loop.call_later(_claim_pause_s, self._claim_what_fits)
+
+    def _claim_what_fits(self) -> None:
+        self._claim_soon = None
+        self._full = False
+        self._claimable.set()
 
     # --- upkeep ---
+
+    async def _beat(self) -> None:
+        await self._coordinator.submit(ops.Beat(worker_id=self.worker_id, lease_us=_lease_us))
 
     async def _declare(self) -> None:
         workflows = tuple(one.record() for one in self.registry.all())
         await self._coordinator.submit(ops.Declare(workflows=workflows))
 
     async def _upkeep_loop(self) -> None:
+        beaten_at = self._clock.monotonic()
         while True:
             await asyncio.sleep(self._poll_s)
+            if self._store.needs_beats and self._clock.monotonic() - beaten_at > _beat_every_s:
+                beaten_at = self._clock.monotonic()
+                await self._beat()
             await self._recover()
             await self._look_at_store()
 

@@ -24,7 +24,7 @@ class World:
         self, app: App, url: str = "memory://", *, clock: VirtualClock | None = None, **options: Any
     ) -> None:
         self.clock = clock or VirtualClock()
-        self.app = app.copy(url, clock=self.clock, **{"seed": 7, **options})
+        self.app = app.copy(url, clock=self.clock, **options)
 
     async def __aenter__(self) -> Self:
         await self.app.__aenter__()

@@ -1,0 +1,95 @@
+"""The contract of a store as tests, by subject. A store that passes them can carry Perdure.
+
+A few lines make a test module out of the whole suite:
+
+    from perdure.testing.conformance import *
+
+    @pytest.fixture
+    def make_store(tmp_path):
+        return lambda clock, ids, lifecycle: MyStore(tmp_path / "db", clock, ids, lifecycle)
+
+`make_store` may be called several times in a test; each call is a namespace of its own, empty. Every test uses the
+store through its contract only, in virtual time, and ends with `check_invariants`. Needs pytest-asyncio.
+"""
+
+import pytest
+
+_subjects = (
+    "batches",
+    "catalogue",
+    "claiming",
+    "dead_letters",
+    "ledger",
+    "pruning",
+    "reads",
+    "recovery",
+    "signals",
+    "starting",
+    "steering",
+    "timers",
+    "turns",
+    "waits",
+)
+# Before they are imported: plain asserts then say what they saw.
+pytest.register_assert_rewrite(*(f"{__name__}.{one}" for one in _subjects))
+
+# ruff: noqa: E402
+from perdure.testing.conformance.batches import TestBatches
+from perdure.testing.conformance.catalogue import TestCatalogue
+from perdure.testing.conformance.claiming import TestClaiming, TestOwners
+from perdure.testing.conformance.dead_letters import TestDeadLetters
+from perdure.testing.conformance.driver import Driver
+from perdure.testing.conformance.dump import comparable, dump, normal
+from perdure.testing.conformance.fixtures import MakeStore, clock, d, make_store, quiet, store
+from perdure.testing.conformance.invariants import check_invariants
+from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
+from perdure.testing.conformance.pruning import TestPruning
+from perdure.testing.conformance.reads import TestReads
+from perdure.testing.conformance.recovery import TestRecovery
+from perdure.testing.conformance.signals import TestSignals
+from perdure.testing.conformance.starting import TestSignalWithStart, TestStarting
+from perdure.testing.conformance.steering import (
+    TestCancel,
+    TestPause,
+    TestRetry,
+    TestSteering,
+    TestTerminate,
+)
+from perdure.testing.conformance.timers import TestTimers
+from perdure.testing.conformance.turns import TestTurns
+from perdure.testing.conformance.waits import TestWaits
+
+__all__ = [
+    "Driver",
+    "MakeStore",
+    "TestBatches",
+    "TestCancel",
+    "TestCatalogue",
+    "TestClaiming",
+    "TestDeadLetters",
+    "TestLedger",
+    "TestOwners",
+    "TestPause",
+    "TestPruning",
+    "TestQuietLedger",
+    "TestReads",
+    "TestRecovery",
+    "TestRetry",
+    "TestSignalWithStart",
+    "TestSignals",
+    "TestStarting",
+    "TestSteering",
+    "TestTerminate",
+    "TestTimers",
+    "TestTurns",
+    "TestWaits",
+    "check_invariants",
+    "clock",
+    "comparable",
+    "d",
+    "dump",
+    "make_store",
+    "normal",
+    "quiet",
+    "store",
+]

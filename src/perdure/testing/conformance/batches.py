@@ -1,0 +1,186 @@
+"""Batches: an op is atomic; a batch of ops is the same as its ops one by one; what cannot apply spoils nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.model import ops
+from perdure.model.outcomes import (
+    Advanced,
+    Buffered,
+    Delivered,
+    Finished,
+    Fired,
+    NotFound,
+    Refusal,
+    Started,
+)
+from perdure.testing.clock import VirtualClock
+from perdure.testing.conformance.driver import (
+    WORKER,
+    Driver,
+    done,
+    run,
+    signal,
+    sleep,
+    timer,
+    wait,
+)
+from perdure.testing.conformance.dump import comparable, dump, normal
+from perdure.testing.conformance.fixtures import MakeStore, Subject, opened
+
+
+def turn(
+    kind: Callable[..., Any], run_id: str, fence: int, revision: int = 0, **fields: Any
+) -> Any:
+    """An op of the owner whose fence is known beforehand."""
+    return kind(run_id=run_id, fence=fence, revision=revision, **fields)
+
+
+def a_day(d: Driver) -> list[ops.Op[Any]]:
+    """Ops of every kind that meet each other within one batch."""
+    start, send = d.start_op, d.signal_op
+    go = wait("w", signal("go"), timer("1h"))
+    return [
+        start("a", fence=1),
+        start("b", fence=2),
+        start("c", fence=3, key="k"),
+        start("c2", fence=4, key="k"),
+        send("a", "go", "1", signal_id="s1"),
+        turn(ops.Suspend, "a", 1, waits=(go,)),
+        turn(ops.Suspend, "b", 2, waits=(go,)),
+        send("b", "go", "2", signal_id="s2"),
+        send("b", "go", "3", signal_id="s3"),
+        send("b", "go", "4", signal_id="s4"),
+        send("nobody", "go", signal_id="s5"),
+        turn(ops.RecordStep, "c", 3, steps=(done("x"),)),
+        turn(ops.Suspend, "c", 3, waits=(wait("w", run("a"), signal("go")),)),
+        turn(ops.Finish, "a", 1, status="completed", output="7"),
+        turn(ops.Finish, "a", 1, status="completed", output="8"),
+        ops.ClaimRuns(worker_id=WORKER, fence=9, limit=5, workflows=(("orders", 1),)),
+        turn(ops.Suspend, "c", 9, 1, waits=(sleep("s", "1h"),)),
+        ops.Pause(run_id="c"),
+        ops.Resume(run_id="c"),
+        ops.Cancel(run_id="b", reason="late"),
+        ops.FireTimers(limit=10),
+        ops.Recover(limit=10, suspects=("a", "b", "c")),
+        send("b", "more", "5", signal_id="s6", policy="all", key="k"),
+        send("b", "more", "5", signal_id="s7", policy="all", key="k"),
+        turn(ops.ContinueAs, "b", 9, 2, workflow="orders", version=1, input="2"),
+        ops.Terminate(run_id="b"),
+        ops.Prune(finished_before=d.clock.now() + 1, limit=1),
+    ]
+
+
+class TestBatches(Subject):
+    async def test_an_empty_batch_is_nothing(self, d: Driver) -> None:
+        before = await dump(d.store)
+        assert await d.batch() == []
+        assert await dump(d.store) == before
+
+    async def test_answers_come_in_the_order_of_the_ops(self, d: Driver) -> None:
+        outcomes = await d.batch(
+            d.start_op("r1"), d.signal_op("r1", "go"), d.signal_op("r2", "go"), d.start_op("r2")
+        )
+        assert [type(one) for one in outcomes] == [Started, Buffered, NotFound, Started]
+
+    async def test_an_op_sees_what_the_ops_before_it_did(self, d: Driver) -> None:
+        suspend = turn(ops.Suspend, "r1", 5, waits=(wait("w", signal("go")),))
+        outcomes = await d.batch(d.start_op("r1", fence=5), suspend, d.signal_op("r1", "go", "1"))
+        assert isinstance(outcomes[2], Delivered)
+        assert (await d.step("r1", "w")).value == "1"
+
+    async def test_a_suspend_after_its_signal_never_suspends(self, d: Driver) -> None:
+        await d.start("r1", fence=5)
+        suspend = turn(ops.Suspend, "r1", 5, waits=(wait("w", signal("go")),))
+        _, answer = await d.batch(d.signal_op("r1", "go", "1"), suspend)
+        assert isinstance(answer, Advanced)
+        assert [one.value for one in answer.completions] == ["1"]
+        assert await d.status("r1") == "running"
+
+    async def test_of_several_signals_the_first_wins_the_wait_and_the_rest_buffer(
+        self, d: Driver
+    ) -> None:
+        await d.start_waiting("r1", signal("go"))
+        sends = [d.signal_op("r1", "go", payload, policy="all") for payload in ("1", "2", "3")]
+        outcomes = await d.batch(*sends)
+        assert [type(one) for one in outcomes] == [Delivered, Buffered, Buffered]
+        assert (await d.step("r1", "w")).value == "1"
+        assert await d.payloads("r1") == ["2", "3"]
+
+    async def test_two_claims_in_one_batch_share_the_runs_out(self, d: Driver) -> None:
+        for number in range(4):
+            await d.start(f"r{number}", owner=None)
+        claims = [
+            ops.ClaimRuns(worker_id=f"w{fence}", fence=fence, limit=3, workflows=(("orders", 1),))
+            for fence in (7, 8)
+        ]
+        first, second = await d.batch(*claims)
+        assert [one.run_id for one in first.runs] == ["r0", "r1", "r2"]
+        assert [one.run_id for one in second.runs] == ["r3"]
+        await d.beat("w7")
+        await d.beat("w8")
+
+    async def test_an_op_that_cannot_apply_never_spoils_its_batch(self, d: Driver) -> None:
+        await d.start("r1", fence=5)
+        await d.start("ended")
+        await d.finish("ended")
+        outcomes = await d.batch(
+            d.start_op("r2"),
+            d.signal_op("ended", "go"),
+            turn(ops.Finish, "r1", 666, status="completed"),
+            d.start_op("r1", input="other"),
+            ops.Retry(run_id="r1"),
+            ops.Resume(run_id="r1"),
+            ops.ResendDeadLetter(dead_letter_id="nothing", signal_id="s"),
+            d.signal_op("r1", "go", buffer=False),
+            ops.Cancel(run_id="nobody"),
+            d.start_op("r3"),
+        )
+        refused = [type(one).__name__ for one in outcomes[1:-1]]
+        assert refused == [
+            "Finished",
+            "Fenced",
+            "Refusal",
+            "Refusal",
+            "Refusal",
+            "Refusal",
+            "Refusal",
+            "NotFound",
+        ]
+        assert isinstance(outcomes[0], Started) and isinstance(outcomes[-1], Started)
+        assert await d.status("r2") == await d.status("r3") == "running"
+        assert isinstance(outcomes[1], Finished) and isinstance(outcomes[3], Refusal)
+
+    async def test_a_batch_is_its_ops_one_by_one(
+        self, make_store: MakeStore, clock: VirtualClock
+    ) -> None:
+        async with (
+            opened(make_store, clock, True) as fused,
+            opened(make_store, VirtualClock(), True) as single,
+        ):
+            together = await fused.batch(*a_day(fused))
+            one_by_one = [await single.apply(op) for op in a_day(single)]
+            assert [comparable(one) for one in together] == [
+                comparable(one) for one in one_by_one
+            ]
+            assert normal(await dump(fused.store)) == normal(await dump(single.store))
+            wakes = [[comparable(one.wakes) for one in d.heard[1:]] for d in (fused, single)]
+            assert wakes[0] == wakes[1]
+
+    async def test_a_batch_of_a_thousand_ops_is_one_commit(self, d: Driver) -> None:
+        starts = [d.start_op(f"r{number:03}", fence=number + 1) for number in range(500)]
+        sleeps = [
+            turn(ops.Suspend, f"r{number:03}", number + 1, waits=(sleep("s", "1h"),))
+            for number in range(500)
+        ]
+        outcomes = await d.batch(*starts, *sleeps)
+        assert all(isinstance(one, Started | Advanced) for one in outcomes)
+        assert (await d.store.counts())["runs.sleeping"] == 500
+        d.advance("1h")
+        assert await d.fire(limit=1000) == Fired(500, None)
+        assert len((await d.claim(limit=1000)).runs) == 500
+
+    async def test_a_batch_is_settled_by_its_id(self, d: Driver) -> None:
+        await d.store.apply("batch-x", [d.start_op("r1")])
+        assert await d.store.settle("batch-x")
+        assert not await d.store.settle("batch-y")

@@ -1,0 +1,102 @@
+"""The catalogue: what workflows declare decides how their signals are kept, for senders that have only a name."""
+
+from perdure.model.outcomes import Buffered, Counted, Delivered, Refusal
+from perdure.testing.conformance.driver import Driver, declared, entry, signal
+from perdure.testing.conformance.dump import dump
+from perdure.testing.conformance.fixtures import Subject
+
+
+class TestCatalogue(Subject):
+    async def test_what_is_declared_is_there_for_all(self, d: Driver) -> None:
+        lines = (declared(go=entry()), declared(workflow="a", version=2), declared(workflow="a"))
+        assert await d.declare(*lines) == Counted(3)
+        found = await d.store.catalogue()
+        assert [(one.name, one.version) for one in found] == [("a", 1), ("a", 2), ("orders", 1)]
+        assert lines[0] in found
+
+    async def test_declaring_the_same_again_writes_nothing(self, d: Driver) -> None:
+        await d.declare(declared(go=entry()))
+        before = await dump(d.store)
+        assert await d.declare(declared(go=entry())) == Counted(0)
+        assert await dump(d.store) == before
+
+    async def test_a_changed_declaration_counts_from_then_on(self, d: Driver) -> None:
+        await d.declare(declared(go=entry("latest")))
+        await d.start("r1")
+        await d.signal("r1", "go", "1")
+        assert await d.declare(declared(go=entry("all"))) == Counted(1)
+        await d.signal("r1", "go", "2")
+        assert await d.payloads("r1") == ["1", "2"]
+
+    async def test_a_name_that_is_not_declared_is_unknown(self, d: Driver) -> None:
+        await d.declare(declared(go=entry(), stop=entry()))
+        await d.start("r1")
+        before = await dump(d.store)
+        answer = await d.signal("r1", "gone", key="k")
+        assert isinstance(answer, Refusal)
+        assert (answer.code, answer.detail, answer.paths) == (
+            "unknown_signal",
+            "gone",
+            ("go", "stop"),
+        )
+        assert await dump(d.store) == before
+
+    async def test_a_workflow_that_declares_none_accepts_any(self, d: Driver) -> None:
+        await d.declare(declared(strict=False, go=entry("all")))
+        await d.start("r1")
+        assert isinstance(await d.signal("r1", "anything"), Buffered)
+
+    async def test_a_workflow_that_nobody_declared_accepts_any(self, d: Driver) -> None:
+        await d.start("r1", workflow="unheard-of")
+        assert isinstance(await d.signal("r1", "anything"), Buffered)
+
+    async def test_a_declaration_is_of_one_version(self, d: Driver) -> None:
+        await d.declare(declared(go=entry()), declared(version=2, stop=entry()))
+        await d.start("r1", version=2)
+        assert isinstance(await d.signal("r1", "stop"), Buffered)
+        assert isinstance(await d.signal("r1", "go"), Refusal)
+
+    async def test_the_declared_policy_is_used_for_a_sender_that_has_only_a_name(
+        self, d: Driver
+    ) -> None:
+        await d.declare(declared(one=entry("first"), many=entry("all"), last=entry("latest")))
+        await d.start("r1")
+        for name in ("one", "many", "last"):
+            for payload in ("1", "2"):
+                await d.signal("r1", name, payload)
+        kept = [(one.name, one.payload, one.policy) for one in await d.store.buffered("r1")]
+        assert kept == [
+            ("one", "1", "first"),
+            ("many", "1", "all"),
+            ("many", "2", "all"),
+            ("last", "2", "latest"),
+        ]
+
+    async def test_another_policy_than_the_declared_one_is_a_conflict(self, d: Driver) -> None:
+        await d.declare(declared(go=entry("first")))
+        await d.start_waiting("r1", signal("go"))
+        answer = await d.signal("r1", "go", policy="all")
+        assert isinstance(answer, Refusal) and answer.code == "conflict"
+        assert isinstance(await d.signal("r1", "go", policy="first"), Delivered)
+
+    async def test_the_declared_time_to_live_and_end_count(self, d: Driver) -> None:
+        await d.declare(declared(go=entry("all", ttl="1m", on_end="dead_letter")))
+        await d.start("r1")
+        await d.signal("r1", "go", "1")
+        (kept,) = await d.store.buffered("r1")
+        assert (kept.on_end, kept.expires_at) == ("dead_letter", d.clock.now() + 60_000_000)
+
+    async def test_a_run_that_went_on_as_another_workflow_listens_to_its_signals(
+        self, d: Driver
+    ) -> None:
+        await d.declare(declared(go=entry()), declared(workflow="refunds", stop=entry()))
+        await d.start("r1")
+        await d.continue_as("r1", workflow="refunds")
+        assert isinstance(await d.signal("r1", "stop"), Buffered)
+        assert isinstance(await d.signal("r1", "go"), Refusal)
+
+    async def test_a_key_is_looked_at_before_the_declaration(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.signal("r1", "gone", "1", key="k")
+        await d.declare(declared(go=entry()))
+        assert type(await d.signal("r1", "gone", "1", key="k")).__name__ == "Duplicate"

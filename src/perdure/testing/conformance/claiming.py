@@ -1,0 +1,133 @@
+"""Who owns a run: claims, what a worker knows, release, and the owner that stays with a parked run."""
+
+from perdure.model.outcomes import Advanced, Delivered, Fenced, Moved
+from perdure.testing.conformance.driver import HOUR, WORKER, Driver, done, signal, sleep, wait
+from perdure.testing.conformance.fixtures import Subject
+
+
+class TestClaiming(Subject):
+    async def test_a_claim_takes_ready_runs_and_makes_them_running(self, d: Driver) -> None:
+        await d.start("r1", owner=None)
+        (run,) = (await d.claim("worker-2")).runs
+        assert run == await d.run("r1")
+        assert (run.status, run.owner, run.ready_at) == ("running", "worker-2", None)
+        assert run.fence != 0
+
+    async def test_a_run_is_claimed_once(self, d: Driver) -> None:
+        await d.start("r1", owner=None)
+        await d.claim("worker-1")
+        assert (await d.claim("worker-2")).runs == ()
+        assert (await d.run("r1")).owner == "worker-1"
+
+    async def test_a_claim_takes_no_more_than_its_limit_longest_ready_first(
+        self, d: Driver
+    ) -> None:
+        for run_id in ("c", "a", "b"):
+            await d.start(run_id, owner=None)
+            d.advance("1s")
+        assert [one.run_id for one in (await d.claim(limit=2)).runs] == ["c", "a"]
+        assert [one.run_id for one in (await d.claim(limit=2)).runs] == ["b"]
+
+    async def test_a_worker_claims_only_workflows_and_versions_it_knows(self, d: Driver) -> None:
+        await d.start("r1", owner=None, workflow="refunds")
+        await d.start("r2", owner=None, version=9)
+        assert (await d.claim(workflows=("orders",))).runs == ()
+        assert [one.run_id for one in (await d.claim(workflows=("refunds",))).runs] == ["r1"]
+
+    async def test_a_claim_tells_when_the_next_run_is_due(self, d: Driver) -> None:
+        await d.start("r1", owner=None)
+        assert (await d.claim()).next_at is None
+        at = d.clock.now() + HOUR
+        await d.start("r2", start_at=at)
+        assert (await d.claim()).next_at == at
+
+    async def test_each_claim_gives_a_fence_of_its_own(self, d: Driver) -> None:
+        await d.start("r1")
+        first = (await d.run("r1")).fence
+        await d.release("r1")
+        await d.claim()
+        assert (await d.run("r1")).fence not in (first, 0)
+
+    async def test_a_running_run_that_is_released_is_ready_for_others(self, d: Driver) -> None:
+        await d.start("r1")
+        assert isinstance(await d.release("r1"), Advanced)
+        run = await d.run("r1")
+        assert (run.status, run.owner, run.fence) == ("ready", None, 0)
+
+    async def test_a_parked_run_that_is_released_stays_parked(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        assert isinstance(await d.release("r1"), Advanced)
+        run = await d.run("r1")
+        assert (run.status, run.owner, run.fence) == ("waiting", None, 0)
+        assert await d.watched("r1") == [("w", "signal", "go")]
+
+    async def test_a_stale_owner_cannot_release(self, d: Driver) -> None:
+        await d.start("r1")
+        assert await d.release("r1", fence=77) == Fenced("r1", "running")
+        assert (await d.run("r1")).owner == WORKER
+
+    async def test_a_release_that_has_not_seen_the_news_is_refused(self, d: Driver) -> None:
+        run = await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go")
+        assert await d.release("r1", fence=run.fence, revision=run.revision) == Moved(
+            run.revision + 1
+        )
+        assert await d.status("r1") == "running"
+
+    async def test_release_of_an_unknown_run_is_fenced(self, d: Driver) -> None:
+        assert await d.release("nobody") == Fenced("nobody", None)
+
+    async def test_nobodys_fence_opens_nothing(self, d: Driver) -> None:
+        """A run that nobody owns has fence 0, and so might an op that forgot its own."""
+        await d.start("r1", owner=None)
+        assert await d.record("r1", done("s"), fence=0) == Fenced("r1", "ready")
+        assert await d.finish("r1", fence=0) == Fenced("r1", "ready")
+        assert await d.release("r1", fence=0) == Fenced("r1", "ready")
+        assert await d.store.history("r1") == []
+
+
+class TestOwners(Subject):
+    async def test_a_delivery_from_the_owners_process_needs_no_claim(self, d: Driver) -> None:
+        run = await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        assert isinstance(await d.signal("r1", "go"), Delivered)
+        woken = await d.run("r1")
+        assert (woken.status, woken.owner, woken.fence) == ("running", WORKER, run.fence)
+        assert woken.revision == run.revision + 1
+        (wake,) = d.heard[-1].wakes
+        assert (wake.kind, wake.owner, wake.revision) == ("news", WORKER, woken.revision)
+        assert wake.completion is not None and wake.completion.path == "w"
+
+    async def test_a_delivery_from_elsewhere_makes_the_run_ready(self, d: Driver) -> None:
+        run = await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = "worker-2"
+        await d.signal("r1", "go")
+        woken = await d.run("r1")
+        assert (woken.status, woken.owner, woken.fence) == ("ready", None, 0)
+        assert woken.revision == run.revision + 1
+        assert {wake.kind for wake in d.heard[-1].wakes} >= {"ready"}
+
+    async def test_the_former_owner_is_fenced_after_that(self, d: Driver) -> None:
+        run = await d.start_waiting("r1", signal("go"))
+        await d.signal("r1", "go")
+        await d.claim("worker-2")
+        assert await d.finish("r1", fence=run.fence, revision=run.revision + 1) == Fenced(
+            "r1", "running"
+        )
+
+    async def test_a_released_run_is_made_ready_even_at_home(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.suspend("r1", wait("w", signal("go")), release=True)
+        assert (await d.run("r1")).owner is None
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go")
+        assert await d.status("r1") == "ready"
+
+    async def test_a_timer_wakes_the_owner_at_home_without_a_claim(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.suspend("r1", sleep("s", "1h"))
+        d.store.worker_id = WORKER
+        d.advance("1h")
+        await d.fire()
+        assert ((await d.run("r1")).status, (await d.run("r1")).owner) == ("running", WORKER)

@@ -1,0 +1,84 @@
+"""Dead letters: signals that nobody could take any more, listed and sent again."""
+
+from perdure.model.outcomes import Buffered, Delivered, Finished, NotFound, Refusal
+from perdure.model.records import DeadLetterRecord
+from perdure.testing.conformance.driver import Driver, declared, entry, signal
+from perdure.testing.conformance.dump import dump
+from perdure.testing.conformance.fixtures import Subject
+
+
+async def bury(d: Driver, *payloads: str, policy: str = "all", run_id: str = "dead") -> list[str]:
+    """Dead letters of a failed run, by their ids."""
+    await d.start(run_id)
+    for payload in payloads:
+        await d.signal(run_id, "go", payload, policy=policy)
+    await d.fail(run_id)
+    return [one.dead_letter_id for one in await d.store.dead_letters(run_id, "", 100)]
+
+
+class TestDeadLetters(Subject):
+    async def test_a_letter_keeps_what_was_sent(self, d: Driver) -> None:
+        await d.start("r1")
+        sent_at = d.clock.now()
+        await d.signal("r1", "go", "1", signal_id="s1", path="w", on_end="dead_letter")
+        d.advance("1h")
+        await d.finish("r1")
+        letter = await d.store.signal("s1")
+        assert isinstance(letter, DeadLetterRecord)
+        assert (letter.run_id, letter.name, letter.path, letter.payload) == ("r1", "go", "w", "1")
+        assert (letter.received_at, letter.dead_at) == (sent_at, d.clock.now())
+        assert "completed" in letter.reason
+
+    async def test_a_letter_sent_again_is_delivered_under_its_new_id(self, d: Driver) -> None:
+        (letter,) = await bury(d, "1")
+        await d.start_waiting("r1", signal("go"))
+        answer = await d.resend(letter, to="r1")
+        assert isinstance(answer, Delivered) and answer.signal_id != letter
+        assert (await d.step("r1", "w")).value == "1"
+        assert await d.store.dead_letters(None, "", 10) == []
+
+    async def test_a_letter_sent_again_may_be_buffered(self, d: Driver) -> None:
+        (letter,) = await bury(d, "1")
+        await d.start("r1")
+        assert isinstance(await d.resend(letter, to="r1"), Buffered)
+        assert await d.payloads("r1") == ["1"]
+        assert await d.store.dead_letters(None, "", 10) == []
+
+    async def test_a_letter_is_sent_again_once(self, d: Driver) -> None:
+        (letter,) = await bury(d, "1")
+        await d.start("r1")
+        await d.resend(letter, to="r1")
+        again = await d.resend(letter, to="r1")
+        assert isinstance(again, Refusal) and again.code == "no_dead_letter"
+
+    async def test_a_letter_that_is_not_accepted_stays(self, d: Driver) -> None:
+        (letter,) = await bury(d, "1")
+        before = await dump(d.store)
+        assert await d.resend(letter) == Finished("dead", "failed")
+        assert await d.resend(letter, to="nobody") == NotFound("nobody")
+        assert await dump(d.store) == before
+
+    async def test_letters_keep_their_policy(self, d: Driver) -> None:
+        """Two of a kind that is kept in a queue must not replace each other."""
+        letters = await bury(d, "1", "2", policy="all")
+        await d.start("r1")
+        for letter in letters:
+            await d.resend(letter, to="r1")
+        assert await d.payloads("r1") == ["1", "2"]
+
+    async def test_the_declared_policy_of_the_new_run_counts_before_that(self, d: Driver) -> None:
+        letters = await bury(d, "1", "2", policy="all")
+        await d.declare(declared(workflow="refunds", go=entry("latest")))
+        await d.start("r1", workflow="refunds")
+        for letter in letters:
+            assert isinstance(await d.resend(letter, to="r1"), Buffered)
+        assert await d.payloads("r1") == ["2"]
+
+    async def test_letters_are_listed_by_page_and_by_run(self, d: Driver) -> None:
+        first = await bury(d, "1", "2", "3", run_id="a")
+        second = await bury(d, "4", run_id="b")
+        listed = await d.store.dead_letters(None, "", 2)
+        assert [one.dead_letter_id for one in listed] == sorted(first + second)[:2]
+        rest = await d.store.dead_letters(None, listed[-1].dead_letter_id, 10)
+        assert [one.dead_letter_id for one in rest] == sorted(first + second)[2:]
+        assert [one.dead_letter_id for one in await d.store.dead_letters("b", "", 10)] == second

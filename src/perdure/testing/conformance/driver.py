@@ -1,0 +1,429 @@
+"""Ops as sentences: `await d.suspend("r1", wait("w", signal("go")))` applies one op and gives its outcome.
+
+A driver plays every part at once: the worker that owns the runs, the senders, the operator, the timers. A turn op
+takes its fence and revision from the run as the store has it; name them to play a stale owner. Only the contract of
+`Store` is used, so whatever passes here passes on any store.
+"""
+
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from perdure.model import ops
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.outcomes import (
+    Advanced,
+    Buffered,
+    Claimed,
+    Counted,
+    Delivered,
+    Fired,
+    Refusal,
+    SendOutcome,
+    Started,
+    SteerOutcome,
+    TurnOutcome,
+)
+from perdure.model.records import (
+    Condition,
+    ErrorRecord,
+    EventRecord,
+    RunRecord,
+    SignalEntry,
+    StepRecord,
+    WaitSpec,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.store.base import Applied, RunFilter, Store
+from perdure.testing.clock import VirtualClock
+
+WORKER = "worker-1"
+WORKFLOW = "orders"
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+YEAR = 365 * 24 * HOUR
+
+_every_row = 1000
+
+
+# --- the words of a sentence -------------------------------------------------------------------------
+
+
+def signal(name: str) -> Condition:
+    """Wait for a signal."""
+    return Condition("signal", name)
+
+
+def run(run_id: str) -> Condition:
+    """Wait for a run to end."""
+    return Condition("run", run_id)
+
+
+def timer(duration: Duration) -> Condition:
+    """Wait no longer than this."""
+    return Condition("timer", delay_us=parse_duration(duration))
+
+
+def until(at: int) -> Condition:
+    """Wait no longer than until then."""
+    return Condition("timer", until_at=at)
+
+
+def wait(path: str, *on: Condition, known: bool = False) -> ops.Wait:
+    """A wait for the first of some conditions."""
+    return ops.Wait(path=path, kind="wait", name=path, on=on, known=known)
+
+
+def sleep(path: str, duration: Duration, *, known: bool = False) -> ops.Wait:
+    """A wait for nothing but time."""
+    return ops.Wait(path=path, kind="sleep", name=path, on=(timer(duration),), known=known)
+
+
+def done(path: str, value: str = "null", *, attempt: int = 1) -> ops.StepDone:
+    """A step that has given a result."""
+    return ops.StepDone(
+        path=path,
+        name=path,
+        state="done",
+        value=value,
+        attempt=attempt,
+        started_at=1,
+        recorded_at=2,
+    )
+
+
+def failed(path: str, message: str = "no", *, attempt: int = 1) -> ops.StepDone:
+    """A step that has failed for good."""
+    return ops.StepDone(
+        path=path,
+        name=path,
+        state="failed",
+        error=error(message, path=path, kind="step"),
+        attempt=attempt,
+        started_at=1,
+        recorded_at=2,
+    )
+
+
+def retrying(path: str, delay: Duration, *, attempt: int = 1) -> ops.StepDone:
+    """A step whose attempt failed and that is to be tried again."""
+    return ops.StepDone(
+        path=path,
+        name=path,
+        state="retrying",
+        error=error("not yet", path=path, kind="step"),
+        attempt=attempt,
+        started_at=1,
+        recorded_at=2,
+        delay_us=parse_duration(delay),
+    )
+
+
+def error(message: str, *, path: str | None = None, kind: Any = "workflow") -> str:
+    """An error as a run or a step records it."""
+    record = ErrorRecord(kind=kind, type="ValueError", message=message, path=path)
+    return msgspec.json.encode(record).decode()
+
+
+def declared(
+    *, workflow: str = WORKFLOW, version: int = 1, strict: bool = True, **signals: SignalEntry
+) -> WorkflowRecord:
+    """A line of the catalogue with these signals."""
+    return WorkflowRecord(
+        name=workflow,
+        version=version,
+        input_schema="{}",
+        output_schema="{}",
+        signals=msgspec.json.encode(signals).decode(),
+        strict_signals=strict,
+    )
+
+
+def entry(
+    buffer: Any = "latest", *, ttl: Duration | None = None, on_end: Any = "discard"
+) -> SignalEntry:
+    """A signal of the catalogue."""
+    return SignalEntry(None, buffer, None if ttl is None else parse_duration(ttl), on_end)
+
+
+# --- who says them -----------------------------------------------------------------------------------
+
+
+class Driver:
+    """Applies ops to a store one at a time, and reads back what came of them."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.heard: list[Applied] = []  # every answer with its wakes, newest last
+        self._numbers = itertools.count(1)
+
+    async def apply(self, op: ops.Op[Any]) -> Any:
+        """Apply one op alone."""
+        (outcome,) = await self.batch(op)
+        return outcome
+
+    async def batch(self, *batch: ops.Op[Any]) -> list[Any]:
+        """Apply several ops as one batch."""
+        applied = await self.store.apply(self.fresh("batch"), batch)
+        self.heard.extend(applied)
+        return [one.outcome for one in applied]
+
+    def fresh(self, kind: str) -> str:
+        """An id that was never used."""
+        return f"{kind}-{next(self._numbers):06}"
+
+    def fence(self) -> int:
+        """A fence that was never used."""
+        return 1_000_000 + next(self._numbers)
+
+    def advance(self, duration: Duration) -> None:
+        """Move the store's clock; nothing fires by itself."""
+        self.clock.set(self.clock.now() + parse_duration(duration))
+
+    # --- starting and owning ---
+
+    def start_op(
+        self, run_id: str, *, workflow: str = WORKFLOW, owner: str | None = WORKER, **fields: Any
+    ) -> ops.StartRun:
+        fence = 0 if owner is None else self.fence()
+        fields = {"version": 1, "input": "null", "fence": fence, **fields}
+        return ops.StartRun(run_id=run_id, workflow=workflow, owner=owner, **fields)
+
+    async def start(self, run_id: str, **fields: Any) -> Started | Refusal:
+        """Start a run that this worker owns from birth; `owner=None` leaves it ready."""
+        answer: Started | Refusal = await self.apply(self.start_op(run_id, **fields))
+        return answer
+
+    async def start_waiting(self, run_id: str, *on: Condition, **fields: Any) -> RunRecord:
+        """Start a run and park it at path "w"."""
+        await self.start(run_id, **fields)
+        await self.suspend(run_id, wait("w", *on))
+        return await self.run(run_id)
+
+    async def signal_with_start(
+        self, run_id: str, name: str, payload: str = "null", *, start: Any = None, **fields: Any
+    ) -> Any:
+        start_op = self.start_op(run_id, **(start or {}))
+        send = self.signal_op(run_id, name, payload, **fields)
+        return await self.apply(ops.SignalWithStart(start=start_op, signal=send))
+
+    async def claim(
+        self, worker_id: str = WORKER, *, limit: int = 100, workflows: tuple[str, ...] = (WORKFLOW,)
+    ) -> Claimed:
+        known = tuple((name, version) for name in workflows for version in (1, 2))
+        answer: Claimed = await self.apply(
+            ops.ClaimRuns(worker_id=worker_id, fence=self.fence(), limit=limit, workflows=known)
+        )
+        return answer
+
+    async def beat(
+        self, worker_id: str = WORKER, *, lease_us: int = YEAR, stopping: bool = False
+    ) -> Counted:
+        answer: Counted = await self.apply(
+            ops.Beat(worker_id=worker_id, lease_us=lease_us, stopping=stopping)
+        )
+        return answer
+
+    async def recover(self, *suspects: str, limit: int = 100) -> Counted:
+        answer: Counted = await self.apply(ops.Recover(limit=limit, suspects=suspects))
+        return answer
+
+    # --- turns of the owner ---
+
+    async def turn(
+        self, op: Callable[..., ops.Op[TurnOutcome]], run_id: str, /, **fields: Any
+    ) -> Any:
+        """Apply an op of the run's owner, with the fence and the revision that the store has."""
+        now = await self.store.run(run_id)
+        seen = {} if now is None else {"fence": now.fence, "revision": now.revision}
+        return await self.apply(op(run_id=run_id, **{"fence": 1, "revision": 0, **seen, **fields}))
+
+    async def release(self, run_id: str, **fields: Any) -> TurnOutcome:
+        answer: TurnOutcome = await self.turn(ops.Release, run_id, **fields)
+        return answer
+
+    async def record(self, run_id: str, *steps: ops.StepDone, **fields: Any) -> TurnOutcome:
+        answer: TurnOutcome = await self.turn(ops.RecordStep, run_id, steps=steps, **fields)
+        return answer
+
+    async def suspend(self, run_id: str, *waits: ops.Wait, **fields: Any) -> TurnOutcome:
+        answer: TurnOutcome = await self.turn(ops.Suspend, run_id, waits=waits, **fields)
+        return answer
+
+    async def record_send(
+        self, run_id: str, path: str, send: Any, *, kind: str = "signal", **fields: Any
+    ) -> TurnOutcome:
+        fields = {"path": path, "name": path, "kind": kind, "send": send, **fields}
+        answer: TurnOutcome = await self.turn(ops.RecordSend, run_id, **fields)
+        return answer
+
+    async def publish(self, run_id: str, path: str, name: str, value: str) -> TurnOutcome:
+        return await self.record_send(run_id, path, None, kind="set", name=name, value=value)
+
+    async def record_cancel(self, run_id: str, *paths: str, **fields: Any) -> TurnOutcome:
+        answer: TurnOutcome = await self.turn(ops.RecordCancel, run_id, paths=paths, **fields)
+        return answer
+
+    async def reject(self, run_id: str, again: ops.Wait, **fields: Any) -> TurnOutcome:
+        fields = {"path": again.path, "wait": again, "reason": "it does not fit", **fields}
+        answer: TurnOutcome = await self.turn(ops.RejectSignal, run_id, **fields)
+        return answer
+
+    async def finish(self, run_id: str, output: str | None = "null", **fields: Any) -> TurnOutcome:
+        fields = {"status": "completed", "output": output, **fields}
+        answer: TurnOutcome = await self.turn(ops.Finish, run_id, **fields)
+        return answer
+
+    async def fail(self, run_id: str, path: str | None = None, **fields: Any) -> TurnOutcome:
+        fields = {"status": "failed", "error": error("no", path=path), **fields}
+        answer: TurnOutcome = await self.turn(ops.Finish, run_id, **fields)
+        return answer
+
+    async def continue_as(
+        self, run_id: str, input: str = "null", *, workflow: str = WORKFLOW, **fields: Any
+    ) -> TurnOutcome:
+        fields = {"workflow": workflow, "version": 1, "input": input, **fields}
+        answer: TurnOutcome = await self.turn(ops.ContinueAs, run_id, **fields)
+        return answer
+
+    async def park(self, run_id: str, reason: str = "changed code", **fields: Any) -> TurnOutcome:
+        answer: TurnOutcome = await self.turn(ops.Park, run_id, reason=reason, **fields)
+        return answer
+
+    # --- time, steering, sending, upkeep ---
+
+    async def fire(self, limit: int = 100) -> Fired:
+        answer: Fired = await self.apply(ops.FireTimers(limit=limit))
+        return answer
+
+    async def cancel(self, run_id: str, reason: str | None = None) -> SteerOutcome:
+        answer: SteerOutcome = await self.apply(ops.Cancel(run_id=run_id, reason=reason))
+        return answer
+
+    async def terminate(self, run_id: str, reason: str | None = None) -> SteerOutcome:
+        answer: SteerOutcome = await self.apply(ops.Terminate(run_id=run_id, reason=reason))
+        return answer
+
+    async def pause(self, run_id: str, reason: str | None = None) -> SteerOutcome:
+        answer: SteerOutcome = await self.apply(ops.Pause(run_id=run_id, reason=reason))
+        return answer
+
+    async def resume(self, run_id: str) -> SteerOutcome:
+        answer: SteerOutcome = await self.apply(ops.Resume(run_id=run_id))
+        return answer
+
+    async def retry(self, run_id: str) -> SteerOutcome:
+        answer: SteerOutcome = await self.apply(ops.Retry(run_id=run_id))
+        return answer
+
+    def signal_op(
+        self,
+        run_id: str,
+        name: str,
+        payload: str = "null",
+        *,
+        ttl: Duration | None = None,
+        **fields: Any,
+    ) -> ops.SendSignal:
+        fields.setdefault("signal_id", self.fresh("signal"))
+        if ttl is not None:
+            fields["ttl_us"] = parse_duration(ttl)
+        return ops.SendSignal(run_id=run_id, name=name, payload=payload, **fields)
+
+    async def signal(
+        self, run_id: str, name: str, payload: str = "null", **fields: Any
+    ) -> SendOutcome:
+        answer: SendOutcome = await self.apply(self.signal_op(run_id, name, payload, **fields))
+        return answer
+
+    async def resend(self, dead_letter_id: str, *, to: str | None = None) -> SendOutcome:
+        answer: SendOutcome = await self.apply(
+            ops.ResendDeadLetter(
+                dead_letter_id=dead_letter_id, signal_id=self.fresh("signal"), run_id=to
+            )
+        )
+        return answer
+
+    async def declare(self, *workflows: WorkflowRecord) -> Counted:
+        answer: Counted = await self.apply(ops.Declare(workflows=workflows))
+        return answer
+
+    async def prune(self, *, finished_before: int, limit: int = 100) -> Counted:
+        answer: Counted = await self.apply(ops.Prune(finished_before=finished_before, limit=limit))
+        return answer
+
+    # --- what came of it ---
+
+    async def run(self, run_id: str) -> RunRecord:
+        """The run, which must exist."""
+        found = await self.store.run(run_id)
+        assert found is not None, f"there is no run {run_id!r}"
+        return found
+
+    async def status(self, run_id: str) -> str:
+        return (await self.run(run_id)).status
+
+    async def step(self, run_id: str, path: str) -> StepRecord:
+        """The living row of a path in the present generation, which must exist."""
+        ((_, steps),) = await self.store.load([run_id])
+        return next(one for one in steps if one.path == path)
+
+    async def watched(self, run_id: str) -> list[tuple[str, str, str]]:
+        """What a run waits for, as (path, kind, target)."""
+        return [(one.path, one.kind, one.target) for one in await self.store.waiting(run_id)]
+
+    async def watchers(self, run_id: str) -> list[WatcherRecord]:
+        return await self.store.waiting(run_id)
+
+    async def payloads(self, run_id: str) -> list[str]:
+        """The payloads buffered for a run, oldest first."""
+        return [one.payload for one in await self.store.buffered(run_id)]
+
+    async def facts(self, type: str | None = None) -> list[EventRecord]:
+        """The whole ledger, or its facts of one type."""
+        return await everything(self.store.events, type=type)
+
+    async def told(self, type: str) -> list[dict[str, Any]]:
+        """The payloads of the facts of one type."""
+        return [msgspec.json.decode(one.payload) for one in await self.facts(type)]
+
+
+async def everything(
+    events: Callable[..., Awaitable[list[EventRecord]]], **narrowed: Any
+) -> list[EventRecord]:
+    """All pages of the ledger."""
+    found: list[EventRecord] = []
+    while page := await events(found[-1].position if found else 0, _every_row, **narrowed):
+        found.extend(page)
+    return found
+
+
+async def all_runs(store: Store) -> list[RunRecord]:
+    """All pages of the runs, newest first."""
+    found: list[RunRecord] = []
+    after = None
+    while page := await store.runs(RunFilter(), after, _every_row):
+        found.extend(page)
+        after = (page[-1].created_at, page[-1].run_id)
+    return found
+
+
+def completed(outcome: TurnOutcome) -> list[tuple[str, int | None, str | None]]:
+    """What a turn op decided on the spot, as (path, winner, value)."""
+    assert isinstance(outcome, Advanced), outcome
+    return [(one.path, one.winner, one.value) for one in outcome.completions]
+
+
+def accepted(outcome: SendOutcome) -> Delivered | Buffered:
+    """The answer of a send that was taken."""
+    assert isinstance(outcome, Delivered | Buffered), outcome
+    return outcome
+
+
+def spec_of(step: StepRecord) -> WaitSpec:
+    """What a wait step stores about itself."""
+    return msgspec.json.decode(step.wait or "", type=WaitSpec)

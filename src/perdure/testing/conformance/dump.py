@@ -1,0 +1,90 @@
+"""Everything that the reads of a store show, as plain data: two stores with equal dumps are the same to any reader.
+
+`normal` takes out what two right stores may number differently: sequence numbers keep their order only, and ids that
+the store made itself are named by their first appearance on the ledger.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from perdure.store.base import Store
+from perdure.testing.conformance.driver import all_runs, everything
+
+_ulid = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
+_seq = re.compile(r'"seq":\d+')
+_every_row = 1000
+
+Dump = dict[str, Any]
+
+
+async def dump(store: Store) -> Dump:
+    """What the store holds, read through its contract only."""
+    runs = sorted(await all_runs(store), key=lambda one: one.run_id)
+    counts = await store.counts()
+    # How long a dead worker's row is kept is the store's own affair.
+    counts.pop("workers", None)
+    return {
+        "events": msgspec.to_builtins(await everything(store.events)),
+        "runs": msgspec.to_builtins(runs),
+        "steps": {one.run_id: msgspec.to_builtins(await store.history(one.run_id)) for one in runs},
+        "loaded": {
+            run.run_id: sorted(step.path for step in steps)
+            for run, steps in await store.load([one.run_id for one in runs])
+        },
+        "watchers": {
+            one.run_id: msgspec.to_builtins(await store.waiting(one.run_id)) for one in runs
+        },
+        "signals": {
+            one.run_id: msgspec.to_builtins(await store.buffered(one.run_id)) for one in runs
+        },
+        "dead_letters": msgspec.to_builtins(await store.dead_letters(None, "", _every_row)),
+        "catalogue": msgspec.to_builtins(await store.catalogue()),
+        "due": list(await store.due()),
+        "counts": {name: count for name, count in counts.items() if count},
+    }
+
+
+def normal(found: Dump) -> Dump:
+    """The dump with sequence numbers as ranks and the store's own ids as ordinals."""
+    steps = [one for rows in found["steps"].values() for one in rows]
+    signals = [one for rows in found["signals"].values() for one in rows]
+    numbers = sorted({one["seq"] for one in steps} | {one["position"] for one in signals} | {0})
+    rank = {number: at for at, number in enumerate(numbers)}
+    ranked = {
+        **found,
+        "steps": {
+            run_id: [_ranked_step(one, rank) for one in rows]
+            for run_id, rows in found["steps"].items()
+        },
+        "signals": {
+            run_id: [{**one, "position": rank[one["position"]]} for one in rows]
+            for run_id, rows in found["signals"].items()
+        },
+    }
+    named: Dump = renamed(ranked)
+    return named
+
+
+def _ranked_step(step: dict[str, Any], rank: dict[int, int]) -> dict[str, Any]:
+    ranked = {**step, "seq": rank[step["seq"]]}
+    if step["kind"] == "retry":  # its value is the sequence number from where on it counts
+        ranked["value"] = rank.get(int(step["value"]), "gone")
+    return ranked
+
+
+def comparable(outcome: Any) -> Any:
+    """An answer, or wakes, as plain data without what two right stores may number differently."""
+    text = msgspec.json.encode(outcome).decode()
+    return renamed(msgspec.json.decode(_seq.sub('"seq":0', text)))
+
+
+def renamed(found: Any) -> Any:
+    """The same data with every ULID named by its first appearance."""
+    names: dict[str, str] = {}
+
+    def name(match: re.Match[str]) -> str:
+        return names.setdefault(match[0], f"id-{len(names):04}")
+
+    return msgspec.json.decode(_ulid.sub(name, msgspec.json.encode(found).decode()))

@@ -1,0 +1,223 @@
+"""What must hold in every store at any moment, as far as its reads can show: `check_invariants` lists what does not.
+
+The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger. Cheap
+enough to be asked after each op of a random test.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+
+from perdure.model.records import (
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WaitSpec,
+    WatcherRecord,
+)
+from perdure.model.status import LIVE, PARKED, TERMINAL
+from perdure.store.base import Store
+from perdure.testing.conformance.driver import all_runs, everything
+
+_every_row = 1000
+_decode_spec = msgspec.json.Decoder(WaitSpec).decode
+
+
+class Life(msgspec.Struct, frozen=True, gc=False):
+    """All that a store tells about one run."""
+
+    run: RunRecord
+    steps: list[StepRecord]
+    watchers: list[WatcherRecord]
+    signals: list[SignalRecord]
+
+    @property
+    def living(self) -> list[StepRecord]:
+        """The rows of the present generation that count."""
+        return [
+            one
+            for one in self.steps
+            if one.generation == self.run.generation and one.superseded == 0
+        ]
+
+
+async def check_invariants(store: Store) -> list[str]:
+    """Every violated invariant as one line; empty when all is well. Nothing may be written meanwhile."""
+    lives = [
+        Life(
+            run,
+            await store.history(run.run_id),
+            await store.waiting(run.run_id),
+            await store.buffered(run.run_id),
+        )
+        for run in await all_runs(store)
+    ]
+    wrong = [f"{life.run.run_id}: {words}" for life in lives for words in _wrong_with(life)]
+    wrong += _wrong_seqs(lives)
+    wrong += _wrong_waits_for_runs(lives)
+    wrong += [words async for words in _wrong_ledger(store)]
+    wrong += [words async for words in _wrong_dispositions(store, lives)]
+    wrong += [words async for words in _wrong_counts(store, lives)]
+    return wrong
+
+
+def _wrong_with(life: Life) -> Iterator[str]:
+    yield from _wrong_status(life)
+    yield from _wrong_steps(life)
+    yield from _wrong_watchers(life)
+    yield from _wrong_buffer(life)
+    yield from _lost_wake_ups(life)
+
+
+# --- R: runs -----------------------------------------------------------------------------------------
+
+
+def _wrong_status(life: Life) -> Iterator[str]:
+    run = life.run
+    if run.status not in LIVE | TERMINAL:
+        yield f"R1 unknown status {run.status!r}"
+    if (run.ready_at is not None) != (run.status == "ready"):
+        yield f"R6 {run.status} with ready_at {run.ready_at}"
+    if (run.finished_at is not None) != (run.status in TERMINAL):
+        yield f"R1 {run.status} with finished_at {run.finished_at}"
+    if (run.owner is None) != (run.fence == 0):
+        yield f"F4 owner {run.owner!r} with fence {run.fence}"
+    if run.status == "running" and run.owner is None:
+        yield "R5 running, owned by nobody"
+    if run.status in ("ready", "paused") and run.owner is not None:
+        yield f"F4 {run.status}, owned by {run.owner!r}"
+    if run.status in PARKED and not life.watchers:
+        yield f"R5 {run.status} and waits for nothing: nobody will ever wake it"
+    if run.status == "sleeping" and any(one.kind in ("signal", "run") for one in life.watchers):
+        yield "R5 sleeping, but waits for more than time"
+    if run.status == "waiting" and all(one.kind in ("timer", "retry") for one in life.watchers):
+        yield "R5 waiting, but for time only"
+    if run.status == "paused" and life.watchers:
+        yield "R5 paused with open watchers"
+    if run.status in TERMINAL and (life.watchers or life.signals or run.owner is not None):
+        yield f"R7 {run.status} with watchers, signals or an owner"
+
+
+def _wrong_steps(life: Life) -> Iterator[str]:
+    seen = Counter((one.generation, one.path, one.superseded) for one in life.steps)
+    for at, count in seen.items():
+        if count > 1:
+            yield f"R2 {count} checkpoints of {at}"
+    for step in life.steps:
+        undecided = {"open": True, "retrying": True, "done": False, "failed": False}
+        if (step.seq == 0) != undecided.get(step.state, step.seq == 0):
+            yield f"R3 {step.path} is {step.state} with seq {step.seq}"
+        if (step.state == "superseded") != (step.superseded > 0):
+            yield f"R2 {step.path} is {step.state}, superseded {step.superseded}"
+        if step.generation > life.run.generation:
+            yield f"R1 {step.path} is of generation {step.generation}, the run of {life.run.generation}"
+        if step.wait is not None and step.state in ("done", "failed") and step.winner is None:
+            yield f"W1 the wait at {step.path} is {step.state} without a winner"
+        if step.wait is not None and step.state == "open" and step.winner is not None:
+            yield f"W1 the wait at {step.path} is open with winner {step.winner}"
+        if step.wait is not None and step.winner is not None:
+            if step.winner >= len(_decode_spec(step.wait).on):
+                yield f"W1 the wait at {step.path} was won by nothing it waits for"
+
+
+def _wrong_seqs(lives: list[Life]) -> Iterator[str]:
+    numbers = Counter(step.seq for life in lives for step in life.steps if step.seq)
+    numbers.update(signal.position for life in lives for signal in life.signals)
+    for number, count in numbers.items():
+        if count > 1:
+            yield f"R3 sequence number {number} was given {count} times"
+
+
+# --- W: waits ----------------------------------------------------------------------------------------
+
+
+def _wrong_watchers(life: Life) -> Iterator[str]:
+    living = {one.path: one for one in life.living}
+    for watcher in life.watchers:
+        step = living.get(watcher.path)
+        wanted = "retrying" if watcher.kind == "retry" else "open"
+        if step is None or step.state != wanted:
+            state = "nothing" if step is None else step.state
+            yield f"W2 a {watcher.kind} watcher at {watcher.path}, where the history has {state}"
+        if watcher.generation != life.run.generation:
+            yield f"W2 the watcher at {watcher.path} is of generation {watcher.generation}"
+        if step is not None and step.wait is not None:
+            spec = _decode_spec(step.wait)
+            if (spec.deadline_at, spec.deadline_ix) != (watcher.deadline_at, watcher.deadline_ix):
+                yield f"T1 the watcher at {watcher.path} has another deadline than its wait"
+
+
+def _lost_wake_ups(life: Life) -> Iterator[str]:
+    for watcher in life.watchers:
+        for signal in life.signals:
+            if (
+                watcher.kind == "signal"
+                and signal.name == watcher.target
+                and signal.path in (None, watcher.path)
+                and (watcher.deadline_at is None or signal.received_at <= watcher.deadline_at)
+                and (signal.expires_at is None or signal.expires_at >= watcher.opened_at)
+            ):
+                yield f"W4 waits at {watcher.path} for {signal.signal_id}, which lies in its buffer"
+
+
+def _wrong_waits_for_runs(lives: list[Life]) -> Iterator[str]:
+    runs = {life.run.run_id: life.run for life in lives}
+    for life in lives:
+        for watcher in life.watchers:
+            target = runs.get(watcher.target) if watcher.kind == "run" else None
+            if target is None or target.finished_at is None:
+                continue
+            if watcher.deadline_at is None or target.finished_at <= watcher.deadline_at:
+                yield f"W4 {life.run.run_id} waits for {target.run_id}, which has ended"
+
+
+# --- S, B: signals and slots -------------------------------------------------------------------------
+
+
+def _wrong_buffer(life: Life) -> Iterator[str]:
+    slots = Counter((one.name, one.path) for one in life.signals if one.policy == "latest")
+    for slot, count in slots.items():
+        if count > 1:
+            yield f"B1 {count} signals in the one slot of {slot}"
+    positions = [one.position for one in life.signals]
+    if positions != sorted(positions):
+        yield "S1 the buffer is not in the order of acceptance"
+
+
+async def _wrong_dispositions(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    """S1: a signal is in one place only: the buffer, the dead letters, or decided on the ledger."""
+    places = Counter(signal.signal_id for life in lives for signal in life.signals)
+    places.update(one.dead_letter_id for one in await store.dead_letters(None, "", _every_row))
+    places.update(
+        one.event_id for one in await everything(store.events) if one.type.startswith("signal.")
+    )
+    for signal_id, count in places.items():
+        if count > 1:
+            yield f"S1 signal {signal_id} is in {count} places"
+
+
+# --- L: the ledger, and the counts -------------------------------------------------------------------
+
+
+async def _wrong_ledger(store: Store) -> AsyncIterator[str]:
+    events = await everything(store.events)
+    positions = [one.position for one in events]
+    if positions != list(range(1, len(events) + 1)):
+        yield f"L1 the positions are not dense: {positions}"
+    if len({one.event_id for one in events}) != len(events):
+        yield "L5 two events have one id"
+
+
+async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    counts = await store.counts()
+    shown = {
+        "runs": len(lives),
+        "steps": sum(len(life.steps) for life in lives),
+        "watchers": sum(len(life.watchers) for life in lives),
+        "signals": sum(len(life.signals) for life in lives),
+    }
+    shown.update(Counter(f"runs.{life.run.status}" for life in lives))
+    for name, count in shown.items():
+        if counts.get(name, 0) != count:
+            yield f"C1 {counts.get(name, 0)} {name} counted, {count} shown: rows without a run?"
