@@ -1,0 +1,1 @@
+"""Measurements of Perdure beside a peer and beside bare loops: `python -m benchmarks`."""

@@ -1,0 +1,35 @@
+"""One measurement in a process of its own: `python -m benchmarks.child ORDER`, one JSON line as the answer."""
+
+import json
+import os
+import sys
+
+from benchmarks.common import Order, Stopwatch, Values, run
+
+
+def measure(order: Order, watch: Stopwatch) -> Values:
+    """Engines are imported here only, so that a process holds none but its own."""
+    if order.engine == "perdure":
+        from benchmarks import perdure_loads
+
+        return run(perdure_loads.jobs[order.job](order, watch), uvloop=order.uvloop)
+    if order.engine == "dbos":
+        from benchmarks import dbos_loads
+
+        return dbos_loads.jobs[order.job](order, watch)
+    from benchmarks import bare
+
+    jobs = {"bare-group": bare.group_jobs, "bare-bulk": bare.bulk_jobs}[order.engine]
+    return jobs[order.job](order, watch)
+
+
+def main() -> None:
+    order = Order.from_json(sys.argv[1])
+    values = measure(order, Stopwatch())
+    print(json.dumps(values), flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # some engines leave threads behind that are not daemons
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What is measured, how large, beside what, and what it should reach."""
+
+from dataclasses import dataclass, field
+
+ours = "perdure"
+rival = "dbos"
+bare_group = "bare-group"
+bare_bulk = "bare-bulk"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One measurement of one engine; sizes are runs, or tries."""
+
+    engine: str
+    name: str
+    full: int
+    quick: int
+    warm: int = 20
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of ours (`job` and `key` name it), what it stands beside, and the ratio it should reach.
+
+    A ratio above 1 is always in our favour: theirs over ours where less is better. `targets` names every engine that is
+    compared; None means that nothing is asked of that ratio.
+    """
+
+    label: str
+    job: str
+    key: str
+    unit: str
+    targets: dict[str, float | None] = field(default_factory=dict)
+    less_is_better: bool = False
+    at_most: float | None = None  # what the figure itself may be, where it stands alone
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    jobs: tuple[Job, ...]
+    metrics: tuple[Metric, ...]
+
+
+# Asked for: fifty times the rival's throughput, and on W2 at least a third of bare-group.
+third_of_bare = 1 / 3
+fifty_times = 50.0
+
+_rival: dict[str, float | None] = {rival: fifty_times}
+_faster: dict[str, float | None] = {rival: 1.0}
+
+workloads: tuple[Workload, ...] = (
+    Workload(
+        "W1",
+        "one-step runs: start all at once, await all results",
+        (
+            Job(ours, "w1", 2000, 300),
+            Job(bare_group, "w1", 2000, 300),
+            Job(bare_bulk, "w1", 2000, 300),
+            Job(rival, "w1", 300, 40, 5),
+        ),
+        (
+            Metric(
+                "runs",
+                "w1",
+                "runs_s",
+                "/s",
+                {rival: fifty_times, bare_group: None, bare_bulk: None},
+            ),
+        ),
+    ),
+    Workload(
+        "W2",
+        "ten-step runs, all at once",
+        (
+            Job(ours, "w2", 1000, 200),
+            Job(bare_group, "w2", 1000, 200),
+            Job(bare_bulk, "w2", 1000, 200),
+            Job(rival, "w2", 60, 10, 5),
+        ),
+        (
+            Metric(
+                "steps",
+                "w2",
+                "steps_s",
+                "/s",
+                {rival: fifty_times, bare_group: third_of_bare, bare_bulk: None},
+            ),
+        ),
+    ),
+    Workload(
+        "W3",
+        "signals to runs that wait; and, one at a time in an idle app, from the send to the resumed code",
+        (
+            Job(ours, "w3", 1000, 200),
+            Job(rival, "w3", 150, 30, 5),
+            Job(ours, "w3-latency", 300, 60),
+            Job(rival, "w3-latency", 300, 20, 5),
+        ),
+        (
+            Metric("signalled to completed", "w3", "completed_s", "/s", _rival),
+            Metric("sends acknowledged", "w3", "sends_s", "/s", _rival),
+            Metric("send to resumed, p50", "w3-latency", "p50_ms", "ms", _faster, True, 2.0),
+            Metric("send to resumed, p99", "w3-latency", "p99_ms", "ms", _faster, True, 10.0),
+            Metric(
+                "send to acknowledged, p50", "w3-latency", "acknowledged_p50_ms", "ms", {}, True
+            ),
+        ),
+    ),
+    Workload(
+        "W4",
+        "signals sent before the wait: start, send (buffered), wait, end",
+        (Job(ours, "w4", 1000, 200), Job(rival, "w4", 150, 30, 5)),
+        (Metric("runs", "w4", "runs_s", "/s", _rival),),
+    ),
+    Workload(
+        "W6",
+        "many waiting runs: memory, disk, restart, open",
+        (
+            Job(ours, "memory-evicted", 40_000, 4_000),
+            Job(ours, "memory-resident", 10_000, 4_000),
+            Job(ours, "restart", 1_000, 200),
+            Job(ours, "open", 100_000, 5_000),
+        ),
+        (
+            Metric("growth of memory, evicted", "memory-evicted", "memory_mb", "MB", {}, True),
+            Metric("  per further 10,000", "memory-evicted", "slope_mb", "MB", {}, True, 2.0),
+            Metric(
+                "growth of memory, resident", "memory-resident", "memory_mb", "MB", {}, True, 200.0
+            ),
+            Metric("  per further 10,000", "memory-resident", "slope_mb", "MB", {}, True),
+            Metric("disk per 10,000", "memory-evicted", "disk_mb", "MB", {}, True),
+            Metric("kill -9, then open to all done", "restart", "restart_s", "s", {}, True, 1.5),
+            Metric("  of that, the open", "restart", "restart_open_s", "s", {}, True),
+            Metric("open with all waiting", "open", "open_ms", "ms", {}, True, 1000.0),
+        ),
+    ),
+)
