@@ -142,6 +142,7 @@ class Coordinator:
             self._let_in()
             self._committing = True
             await self._commit(batch)
+            del batch  # or it would hold a thousand answers in memory until the next one
             self._committing = False
 
     def _let_in(self) -> None:

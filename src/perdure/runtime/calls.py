@@ -14,7 +14,7 @@ from perdure.channels import Clause, RunEnd, TimedOut, Won
 from perdure.errors import Undecodable, WaitTimeout, error_from_record
 from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.ops import ContinueAs, SendSignal, StartRun
-from perdure.model.outcomes import decode_answer
+from perdure.model.outcomes import Buffered, Delivered, Duplicate, decode_answer
 from perdure.model.records import Completion, ErrorRecord, StepKind, StepRecord
 from perdure.registry import Step
 
@@ -215,7 +215,11 @@ class SendCall(Durable[T]):
         return self.read(done.value or "null"), None
 
 
-def read_answer(text: str) -> Any:
+def read_answer(text: str) -> Delivered | Buffered | Duplicate:
+    """The answer of a send as it was recorded: what is a duplicate now stays one on replay."""
+    fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    if "duplicate_of" in fields:
+        return Duplicate(decode_answer(bytes(fields["duplicate_of"]).decode()))
     return decode_answer(text)
 
 

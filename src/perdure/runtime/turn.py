@@ -497,7 +497,7 @@ class Execution:
         if self.dead or self.finishing:
             return
         if self._bodies and not self._fresh and not self._unsaved and not self._closed:
-            if not self.cancel_requested and self._failure is None:
+            if not self.cancel_requested and self._failure is None and self._continue is None:
                 return  # steps are in flight and nothing new has come up
         if self._failure is not None:
             self._finish_with(self._turn_op(ops.Park, reason=str(self._failure)))

@@ -19,7 +19,6 @@ from perdure.model.limits import BadValue
 from perdure.model.outcomes import Advanced, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
-from perdure.runtime.calls import StepCall
 from perdure.runtime.steps import Bodies
 from perdure.runtime.timers import Alarm, Timers
 from perdure.runtime.turn import Execution
@@ -82,6 +81,7 @@ class Worker(Service):
         self._bodies = Bodies(clock, die, threads)
         self.timers = Timers(coordinator, clock)
         self.post = coordinator.post
+        self.run_body = self._bodies.run
 
     # --- life ---
 
@@ -260,9 +260,6 @@ class Worker(Service):
 
     def time(self) -> int:
         return self._clock.now()
-
-    def run_body(self, call: StepCall[Any]) -> None:
-        self._bodies.run(call)
 
     def as_step(self, function: Any) -> Step[..., Any]:
         made = self._steps.get(function)

@@ -200,8 +200,11 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
         return None, _refused(started.code, started.detail, op.send.run_id)
     outcome = send_signal(tables, op.send)
     match outcome:
-        case Delivered() | Buffered() | Duplicate():
+        case Delivered() | Buffered():
             return encode_answer(outcome), None
+        case Duplicate():
+            first = msgspec.Raw(encode_answer(outcome.of).encode())
+            return _encode({"duplicate_of": first}).decode(), None
         case NotFound():
             return None, _refused("not_found", outcome.run_id, outcome.run_id)
         case Finished():

@@ -34,7 +34,8 @@ _pragmas: Final[dict[str, int]] = {
     "mmap_size": 0,
     # The writer copies the log itself, under the side lock; a reader must never do it by the way.
     "wal_autocheckpoint": 0,
-    "cache_size": -64 * 1024,  # KiB
+    # KiB. Room for the pages that a large batch changes; what else is hot, the system's cache holds.
+    "cache_size": -4 * 1024,
 }
 
 

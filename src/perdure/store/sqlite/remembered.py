@@ -71,10 +71,10 @@ class Remembered:
                 of_run.pop(step.path, None)
 
     def trim(self, touched: Iterable[str]) -> None:
-        """Drop what is too large among the runs a batch touched, and the oldest over the bound."""
+        """Drop what is at rest or too large among the runs a batch touched, and the oldest over the bound."""
         for run_id in touched:
             run = self.runs.get(run_id)
-            if run is not None and _is_large(run):
+            if run is not None and (_is_large(run) or _is_at_rest(run)):
                 self.drop(run_id)
             signals = self.signals.get(run_id)
             if signals and _are_many(signals):
@@ -88,6 +88,11 @@ class Remembered:
         self.watchers.pop(run_id, None)
         self.signals.pop(run_id, None)
         self.waits.pop(run_id, None)
+
+
+def _is_at_rest(run: RunRecord) -> bool:
+    """Ended, or waiting with nobody holding it: such runs are rows, and must not fill the memory."""
+    return run.owner is None and run.status != "ready"
 
 
 def _is_large(run: RunRecord) -> bool:

@@ -153,13 +153,16 @@ def entry(
 
 
 class Driver:
-    """Applies ops to a store one at a time, and reads back what came of them."""
+    """Applies ops to a store one at a time, and reads back what came of them.
 
-    def __init__(self, store: Store, clock: VirtualClock) -> None:
+    Ids and fences are counted from `first`; two drivers on the same rows count from different ones.
+    """
+
+    def __init__(self, store: Store, clock: VirtualClock, *, first: int = 1) -> None:
         self.store = store
         self.clock = clock
         self.heard: list[Applied] = []  # every answer with its wakes, newest last
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(first)
 
     async def apply(self, op: ops.Op[Any]) -> Any:
         """Apply one op alone."""
