@@ -8,10 +8,10 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, TypeVarTuple, overload
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, TypeVarTuple, overload
 
 import msgspec
 
@@ -43,11 +43,14 @@ from perdure.model.outcomes import (
     SendOutcome,
     Started,
 )
+from perdure.model.policy import Retry
 from perdure.model.records import SignalEntry
 from perdure.model.schema import check_schema
 from perdure.model.status import LIVE, TERMINAL, Status
 from perdure.registry import (
     Registry,
+    Step,
+    StepDecorator,
     Workflow,
     WorkflowDecorator,
     definitions_in,
@@ -84,6 +87,7 @@ from perdure.views import (
 
 log = logging.getLogger("perdure.app")
 
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -108,8 +112,6 @@ class Engine(NamedTuple):
 
 class App:
     """Your workflows on a store. Use it as `async with app:`."""
-
-    step = staticmethod(free_step)
 
     def __init__(
         self,
@@ -156,6 +158,23 @@ class App:
         self._pid = 0
 
     # --- definitions ---
+
+    @overload
+    def step(self, function: Callable[P, Awaitable[R]], /) -> Step[P, R]: ...
+    @overload
+    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        raises: Sequence[type[Exception]] = (),
+    ) -> StepDecorator: ...
+    def step(self, function: Any = None, **options: Any) -> Any:
+        """Make a function a step: its result is recorded once, and replayed from then on."""
+        return free_step(**options) if function is None else free_step(function)
 
     @overload
     def workflow(

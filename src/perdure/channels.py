@@ -4,6 +4,7 @@ These are definitions, free of any app: a `Signal` names a typed message to one 
 carry the codec of what they bring, so a payload is checked before it is stored and decoded where it arrives.
 """
 
+from builtins import type as class_of  # `type` is also the name of a parameter here
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, overload
 
@@ -84,7 +85,7 @@ class Signal(Waitable[T_co]):
     def __init__(
         self,
         name: str,
-        type: type[T_co],
+        type: class_of[T_co],
         *,
         buffer: BufferPolicy = "latest",
         ttl: Duration | None = None,

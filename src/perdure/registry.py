@@ -162,7 +162,9 @@ def _name_of(function: Any, kind: str) -> str:
 def _check_takes_context(name: str, function: Callable[..., Any]) -> None:
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-        raise BadValue(f"workflow {name!r}", function, "must take the context first: `ctx: Context`")
+        raise BadValue(
+            f"workflow {name!r}", function, "must take the context first: `ctx: Context`"
+        )
 
 
 def _checked_retry(name: str, retry: Retry) -> Retry:

@@ -176,7 +176,9 @@ class DeadLetterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str
     received_at: int
     dead_at: int
-    cause: Literal["ended", "rejected", "left"] = "ended"  # only what the end cut off goes back by retry
+    cause: Literal["ended", "rejected", "left"] = (
+        "ended"  # only what the end cut off goes back by retry
+    )
     expires_at: int | None = None
 
 

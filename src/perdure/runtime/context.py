@@ -240,20 +240,32 @@ class Context:
         makers = [_branch(one) for one in branches]
         return tuple(await self._gather("gather", makers, len(makers)))
 
+    @overload
+    async def map(
+        self, function: Step[[T], R], items: Iterable[T], *, concurrency: int | None = None
+    ) -> list[R]: ...
+    @overload
     async def map(
         self,
-        function: Step[[T], R] | Callable[[T], Awaitable[R]],
+        function: Callable[[T], Awaitable[R]],
         items: Iterable[T],
         *,
         concurrency: int | None = None,
-    ) -> list[R]:
+    ) -> list[R]: ...
+    async def map(
+        self,
+        function: Any,
+        items: Iterable[Any],
+        *,
+        concurrency: int | None = None,
+    ) -> list[Any]:
         """One branch for each item, at most `concurrency` at a time; results in the items' order."""
         listed = list(items)
         whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
         if concurrency is not None and not (whole and concurrency >= 1):
             raise BadValue("concurrency", concurrency, "must be a whole number, at least 1")
 
-        def maker(item: T) -> Callable[[], Coroutine[Any, Any, R]]:
+        def maker(item: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
             if isinstance(function, Step):
                 return lambda: _await(self.step(function, item))
             return lambda: _await(function(item))

@@ -126,6 +126,7 @@ class Execution:
         "_outcome",
         "_pausing",
         "_quiet",
+        "_resting",
         "_runnable",
         "_spare",
         "_standing",
@@ -166,6 +167,7 @@ class Execution:
         self._input = run.input
         self._pausing = run.pause_requested
         self._history: History | None = History(steps) if steps else None
+        self._resting: dict[str, StepCall[Any]] = {}  # by path: steps between two attempts
         self._known: dict[str, StepRecord] = self._history.begun if self._history else {}
         self._standing: dict[str, Durable[Any]] = {}  # by path: where branches stand
         self._fresh: list[Durable[Any]] = []  # stood at in this turn, not yet acted on
@@ -215,7 +217,7 @@ class Execution:
         self.revision = revision
         self.parked = False
         if completion.state == "retrying":
-            self._retry_now(completion.path)
+            self._retry_now(completion.path, completion.attempt)
         else:
             self._feed(completion)
             self._drain()
@@ -239,7 +241,7 @@ class Execution:
             return  # the branch has left: a result that comes too late is dropped
         if done.state == "retrying":
             self._unsaved.append(done)
-            call.attempt = done.attempt + 1
+            self._rest(call, done.attempt)
         elif len(self._standing) == 1 and not self.outstanding and not self.cancel_requested:
             # Nothing else can come first: go on at once (see the top of this file).
             self._unsaved.append(done)
@@ -484,9 +486,18 @@ class Execution:
             )
         )
 
-    def _retry_now(self, path: str) -> None:
-        call = self._standing.get(path)
-        if call is not None:
+    def _rest(self, call: StepCall[Any], failed_attempt: int) -> None:
+        """The next attempt comes when the store says that the pause is over."""
+        call.attempt = failed_attempt + 1
+        self._resting[call.path] = call
+
+    def _retry_now(self, path: str, failed_attempt: int) -> None:
+        """News of an older pause, or of one that a replay found to be over, come too late."""
+        call = self._resting.get(path)
+        if call is None or call.attempt != failed_attempt + 1:
+            return
+        del self._resting[path]
+        if self._standing.get(path) is call:
             self._known.pop(path, None)
             self._fresh.append(call)
 
@@ -532,6 +543,7 @@ class Execution:
 
     def _wind_down(self) -> None:
         """Pausing: what is in flight is still recorded, nothing new begins."""
+        self._fresh = [one for one in self._fresh if not self._use_spare(one)]
         if self._bodies or self.outstanding:
             self._save()
             return
@@ -562,23 +574,30 @@ class Execution:
         if not (self._known or self._spare or self._bodies):
             bodies.append(call)
             return
+        if self._use_spare(call) or call.path in self._bodies:
+            return  # ended, or still running, since before the reload
+        known = self._known.get(call.path)
+        if known is not None and (known.retry_at or 0) > self.host.time():
+            self._rest(call, known.attempt)
+            return
+        bodies.append(call)
+
+    def _use_spare(self, call: Durable[Any]) -> bool:
+        """Whether the body of this step ended while the run was being loaded anew; then it is recorded."""
+        if not isinstance(call, StepCall) or self._standing.get(call.path) is not call:
+            return False
         known = self._known.get(call.path)
         if known is not None:
             call.attempt = known.attempt + 1
         spare = self._spare.pop(call.path, None)
-        if spare is not None and spare.attempt >= call.attempt:
-            # Its body ended while the run was being loaded anew.
-            if spare.state == "retrying":
-                self._unsaved.append(spare)
-                call.attempt = spare.attempt + 1
-            else:
-                self._record(call, spare, *_settle_done(call, spare))
-            return
-        if call.path in self._bodies:
-            return  # still running since before the reload
-        if known is not None and (known.retry_at or 0) > self.host.time():
-            return  # its retry is due later, by a watcher
-        bodies.append(call)
+        if spare is None or spare.attempt < call.attempt:
+            return False
+        if spare.state == "retrying":
+            self._unsaved.append(spare)
+            self._rest(call, spare.attempt)
+        else:
+            self._record(call, spare, *_settle_done(call, spare))
+        return True
 
     def _suspend(self, waits: list[ops.Wait]) -> None:
         idle = not self._bodies and not self.outstanding and not self._runnable

@@ -31,7 +31,8 @@ def fire_timers(tables: Tables, op: ops.FireTimers) -> Fired:
 def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
     if watcher.kind == "retry":
         tables.delete_watchers(run.run_id, watcher.path)
-        awaken(tables, run, _retry_due(watcher))
+        step = tables.step(run.run_id, watcher.generation, watcher.path)
+        awaken(tables, run, _retry_due(watcher, 1 if step is None else step.attempt))
         return
     names = [
         one.target
@@ -43,6 +44,7 @@ def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
         tell(tables, run, "signal.timeout", {"name": name, "path": watcher.path})
 
 
-def _retry_due(watcher: WatcherRecord) -> Completion:
+def _retry_due(watcher: WatcherRecord, attempt: int) -> Completion:
+    """`attempt` is the one that failed."""
     due_at = watcher.deadline_at or 0
-    return Completion(watcher.path, "step", "retrying", 0, None, None, None, due_at)
+    return Completion(watcher.path, "step", "retrying", 0, None, None, None, due_at, attempt)

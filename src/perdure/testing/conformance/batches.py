@@ -160,9 +160,7 @@ class TestBatches(Subject):
         ):
             together = await fused.batch(*a_day(fused))
             one_by_one = [await single.apply(op) for op in a_day(single)]
-            assert [comparable(one) for one in together] == [
-                comparable(one) for one in one_by_one
-            ]
+            assert [comparable(one) for one in together] == [comparable(one) for one in one_by_one]
             assert normal(await dump(fused.store)) == normal(await dump(single.store))
             wakes = [[comparable(one.wakes) for one in d.heard[1:]] for d in (fused, single)]
             assert wakes[0] == wakes[1]

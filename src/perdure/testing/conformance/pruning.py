@@ -1,5 +1,6 @@
 """Pruning: what ended long ago goes, with all that belongs to it, in bounded chunks; nothing else does."""
 
+from perdure.model import ops
 from perdure.model.outcomes import Counted, NotFound, Started
 from perdure.testing.conformance.driver import Driver, done, run, signal
 from perdure.testing.conformance.dump import dump
@@ -57,6 +58,26 @@ class TestPruning(Subject):
         assert await d.signal("r1", "go") == NotFound("r1")
         again = await d.start("r1", key="k", input="2")
         assert isinstance(again, Started) and again.created
+
+    async def test_what_was_pruned_is_gone_for_the_rest_of_its_batch(self, d: Driver) -> None:
+        await d.start("r1", key="k")
+        await d.signal("r1", "go", "1", key="k", signal_id="s1")
+        await d.fail("r1")
+        send = d.signal_op("r1", "go", "1", key="k")
+        start = d.start_op("r1", key="k", input="2")
+        resend = ops.ResendDeadLetter(dead_letter_id="s1", signal_id="s2")
+        prune = ops.Prune(finished_before=d.clock.now() + 1, limit=10)
+        outcomes = await d.batch(start, send, resend, prune, resend, send, start, send)
+        assert [type(one).__name__ for one in outcomes] == [
+            "Refusal",
+            "Duplicate",
+            "Finished",
+            "Counted",
+            "Refusal",
+            "NotFound",
+            "Started",
+            "Buffered",
+        ]
 
     async def test_a_reopened_run_is_not_pruned(self, d: Driver) -> None:
         await d.start("r1")

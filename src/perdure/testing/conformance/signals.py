@@ -109,6 +109,17 @@ class TestSignals(Subject):
         assert _code(await d.signal("r1", "go", policy="all")) == "full"
         assert len(await d.payloads("r1")) == 3
 
+    async def test_a_full_buffer_still_takes_what_replaces_another(
+        self, d: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "buffered_per_run_max", 2)
+        await d.start("r1")
+        for payload in ("1", "2", "3"):
+            assert isinstance(await d.signal("r1", "go", payload), Buffered)
+        await d.signal("r1", "stop")
+        assert isinstance(await d.signal("r1", "go", "4"), Buffered)
+        assert _code(await d.signal("r1", "more")) == "full"
+
     # --- three policies ---
 
     async def test_latest_is_the_default_and_keeps_one_slot(self, d: Driver) -> None:

@@ -427,9 +427,7 @@ class TestRetry(Subject):
         await d.finish("r1")
         assert (await d.facts("signal.discarded"))[-1].event_id == "s1"
 
-    async def test_a_siblings_step_that_was_to_be_tried_again_is_due_again(
-        self, d: Driver
-    ) -> None:
+    async def test_a_siblings_step_that_was_to_be_tried_again_is_due_again(self, d: Driver) -> None:
         await d.start("r1")
         await d.record("r1", retrying("g[0]/a", "10s"))
         retry_at = (await d.step("r1", "g[0]/a")).retry_at
