@@ -306,6 +306,7 @@ class App:
         if engine.worker is not None:
             await engine.worker.stop()
         await engine.coordinator.stop()
+        engine.coordinator.hub.close()
         await engine.store.close()
 
     def _engine(self) -> Engine:

@@ -127,6 +127,15 @@ class Signal(Waitable[T_co]):
     def clauses(self) -> tuple[Clause, ...]:
         return self._clauses
 
+    def is_like(self, other: "Signal[Any]") -> bool:
+        """Whether both say the same of their name, as when one is made anew inside a workflow."""
+        return (
+            self.type is other.type
+            and self.buffer == other.buffer
+            and self.ttl_us == other.ttl_us
+            and self.on_end == other.on_end
+        )
+
     def entry(self) -> SignalEntry:
         """The signal as the catalogue knows it."""
         schema = self.codec.schema() or None

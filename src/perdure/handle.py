@@ -72,10 +72,12 @@ class RunHandle(RunEnd[R], Generic[R]):
     async def _ended(self) -> RunRecord:
         self._app._engine()
         if not self._fresh:
+            told = self._ending.run
             run = await self._record()
             if run.status in TERMINAL:
                 return run
-            self._ending.run = None  # it may have ended before, and been retried since
+            if self._ending.run is told:
+                self._ending.run = None  # it had ended before, and been retried since
         return await self._ending.wait()
 
     def _result_of(self, run: RunRecord) -> R:

@@ -7,6 +7,7 @@ import asyncio
 import weakref
 from collections.abc import Callable
 
+from perdure.errors import NotRunning
 from perdure.model.outcomes import Wake
 from perdure.model.records import RunRecord
 
@@ -29,6 +30,12 @@ class RunEnding:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(run)
+
+    def give_up(self) -> None:
+        """Nobody will tell any more: the app closes."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(NotRunning("the app was closed before the run ended"))
 
     async def wait(self) -> RunRecord:
         """Until the run is told to have ended: at once if by this process, else by the slow poll."""
@@ -60,6 +67,11 @@ class WakeHub:
                 ending.tell(wake.run)
         if self._hear is not None:
             self._hear(wake)
+
+    def close(self) -> None:
+        """Release those who await the end of a run."""
+        for ending in list(self._endings.values()):
+            ending.give_up()
 
     def awaited(self) -> list[str]:
         """The runs whose end somebody here awaits."""

@@ -5,6 +5,7 @@ synchronous (now, random, ulid) is derived from what the history has shown so fa
 """
 
 import hashlib
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -237,8 +238,11 @@ class Context:
     async def gather(self, *branches: Awaitable[T]) -> tuple[T, ...]: ...
     async def gather(self, *branches: Awaitable[Any]) -> tuple[Any, ...]:
         """Run branches side by side and give all results; the first error cancels the others."""
-        makers = [_branch(one) for one in branches]
-        return tuple(await self._gather("gather", makers, len(makers)))
+        try:
+            makers = [_branch(one) for one in branches]
+            return tuple(await self._gather("gather", makers, len(makers)))
+        finally:
+            _close_unbegun(branches)
 
     @overload
     async def map(
@@ -420,6 +424,13 @@ def _branch(one: Awaitable[Any]) -> Callable[[], Coroutine[Any, Any, Any]]:
             f"ctx.gather takes durable calls and coroutines of them, not {type(one).__name__}"
         )
     return lambda: _await(one)
+
+
+def _close_unbegun(branches: tuple[Awaitable[Any], ...]) -> None:
+    """Coroutines that never got to run (the gather was refused, the run unwound) are put away quietly."""
+    for one in branches:
+        if inspect.iscoroutine(one) and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+            one.close()
 
 
 async def _await(one: Awaitable[T]) -> T:

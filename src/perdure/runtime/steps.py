@@ -125,20 +125,24 @@ class Bodies:
         self._context = contextvars.copy_context()
         self._queue: deque[StepCall[Any]] = deque()
         self._runners: set[asyncio.Task[None]] = set()
+        self._closing = False
         self._free = 0  # runners that will look at the queue again without anybody's doing
 
     def run(self, call: StepCall[Any]) -> None:
         """Start the body of a call; `call.owner.on_body` is told in the loop what came of it."""
+        if self._closing:
+            return  # the run is handed back as it stands; whoever takes it begins this step
         call.cancelled = False
         self._queue.append(call)
         if not self._free:
             self._add_runner()
 
     async def drain(self, grace_s: float) -> None:
-        """Let bodies end within the grace, cancel the rest, and let the threads go."""
+        """Begin no more bodies, let those in flight end within the grace, cancel the rest."""
+        self._closing = True
+        self._queue.clear()
         if self._runners:
             await asyncio.wait(self._runners, timeout=grace_s)
-        self._queue.clear()
         for runner in list(self._runners):
             runner.cancel()
         if self._runners:

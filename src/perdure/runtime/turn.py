@@ -265,7 +265,9 @@ class Execution:
     def current_branch(self) -> Branch:
         """The branch whose code is running; ctx works nowhere else."""
         if self.dead:
-            raise Evicted
+            # The code is being unwound. The call is made and its await is where Evicted is raised, by
+            # `_unwind`: raised here, code that catches everything in a loop would never let go of us.
+            return Branch(_nobody, Scope(""))
         if self._branch is None:
             raise ForeignAwait(
                 f"the ctx of run {self.run_id!r} was used outside its workflow code (in a step, a task or "
@@ -764,18 +766,36 @@ class Execution:
         if self.dead:
             return
         self.dead = True
-        branches = {id(one.branch): one.branch for one in self._standing.values()}
-        branches.update((id(one), one) for one, _, _ in self._runnable)
-        for branch in list(branches.values()):
-            while branch is not None and not branch.ended:
+        leaves = [one.branch for one in self._standing.values()]
+        leaves += [one for one, _, _ in self._runnable]
+        for branch in _from_the_inside(leaves):
+            if not branch.ended:
                 _unwind(branch)
-                branch = branch.join.branch if branch.join is not None else None
 
     def stop_bodies(self) -> None:
         """Cancel the step bodies in flight: the run is no longer ours."""
         for call in self._bodies.values():
             call.cancel_body()
         self._bodies.clear()
+
+
+async def _nothing_more() -> None:
+    """The code of a branch that is only there to give calls of an unwound run their paths."""
+
+
+_nobody = _nothing_more()
+_nobody.close()
+
+
+def _from_the_inside(leaves: list[Branch]) -> list[Branch]:
+    """These branches and those around them, the deepest first: a child is unwound before its parent."""
+    depths: dict[Branch, int] = {}
+    for leaf in leaves:
+        line = [leaf]
+        while (join := line[-1].join) is not None:
+            line.append(join.branch)
+        depths.update((one, depth) for depth, one in enumerate(reversed(line)))
+    return sorted(depths, key=depths.__getitem__, reverse=True)
 
 
 def _unwind(branch: Branch) -> None:

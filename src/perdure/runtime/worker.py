@@ -6,6 +6,7 @@ a continuous, conditional loop: on a healthy store it finds nothing and writes n
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from perdure.runtime.steps import Bodies
 from perdure.runtime.timers import Alarm, Timers
 from perdure.runtime.turn import Execution
 from perdure.service import Service
-from perdure.store.base import Store
+from perdure.store.base import RunFilter, Store
 
 T = TypeVar("T")
 
@@ -32,6 +33,8 @@ log = logging.getLogger("perdure.worker")
 _lease_us = 30_000_000
 _beat_every_s = 10.0
 _sweep_runs = 1000
+_plain_steps_kept = 1024
+_missed_max = 10_000
 # How long a little free room may wait for more before ready runs are claimed into it.
 _claim_pause_s = 0.05
 
@@ -67,7 +70,10 @@ class Worker(Service):
         self._poll_s = poll_s
         self._executions: dict[str, Execution] = {}
         self._parked: dict[str, Execution] = {}  # in order of use: the first is the least recent
-        self._steps: dict[Any, Step[..., Any]] = {}
+        # Bounded: a function made anew inside a workflow is a new one on every replay.
+        self._as_step: Callable[[Any], Step[..., Any]] = functools.lru_cache(_plain_steps_kept)(
+            Step
+        )
         self._noted: dict[tuple[str, int], dict[str, Signal[Any]]] = {}
         self._claimable = asyncio.Event()
         self._claim_alarm = Alarm(clock, self._claimable.set)
@@ -76,6 +82,7 @@ class Worker(Service):
         self._reserved = 0
         self._claim_soon: asyncio.TimerHandle | None = None
         self._full = False  # something ready may have been left for want of room
+        self._coming: set[str] = set()  # runs on their way into memory
         self._missed: set[str] = set()  # runs of ours that were changed before they were in memory
         self._sweep_after = ""
         self._bodies = Bodies(clock, die, threads)
@@ -155,6 +162,8 @@ class Worker(Service):
             return None
         execution = self._executions.get(wake.run_id)
         if execution is None and wake.kind != "ended":
+            if len(self._missed) >= _missed_max:
+                self._missed.clear()  # what is missed is also found out by the run's next op
             self._missed.add(wake.run_id)
         return execution
 
@@ -210,10 +219,12 @@ class Worker(Service):
     async def _load(self, run_ids: list[str], carried: dict[str, Execution]) -> None:
         """Read history after the claim has committed, never before; then replay."""
         self._loading += len(run_ids)
+        self._coming.update(run_ids)
         try:
             loaded = await self._store.load(run_ids)
         finally:
             self._loading -= len(run_ids)
+            self._coming.difference_update(run_ids)
         for nth, (run, steps) in enumerate(loaded):
             self._missed.discard(run.run_id)  # a loaded run's first op finds out by its revision
             if run.owner == self.worker_id:
@@ -246,9 +257,8 @@ class Worker(Service):
             return
         stale = self._executions.get(run.run_id)
         if stale is not None:
-            self.on_lost(
-                stale
-            )  # another process took it and let it go: this claim is the newer one
+            # Another process took it and let it go again: this claim is the newer one.
+            self.on_lost(stale)
         execution = Execution(self, run, workflow, steps)
         self._executions[run.run_id] = execution
         try:
@@ -262,10 +272,7 @@ class Worker(Service):
         return self._clock.now()
 
     def as_step(self, function: Any) -> Step[..., Any]:
-        made = self._steps.get(function)
-        if made is None:
-            made = self._steps[function] = Step(function)
-        return made
+        return self._as_step(function)
 
     def dep(self, kind: type[T]) -> T:
         for one in self._deps:
@@ -276,7 +283,8 @@ class Worker(Service):
 
     def note_signal(self, workflow: Workflow[Any, *tuple[Any, ...]], signal: Signal[Any]) -> None:
         noted = self._noted.setdefault(workflow.key, {})
-        if noted.get(signal.name) is signal:
+        known = noted.get(signal.name)
+        if known is signal or (known is not None and known.is_like(signal)):
             return
         noted[signal.name] = signal
         self.post(ops.Declare(workflows=(workflow.record(noted.values()),)), _ignore)
@@ -323,6 +331,7 @@ class Worker(Service):
         self._forget(execution)
         execution.evict()
         if not self.stopping:
+            self._coming.add(execution.run_id)
             self._spawn("reload", lambda: self._reload(execution, pause_s))
 
     async def _reload(self, execution: Execution, pause_s: float) -> None:
@@ -341,6 +350,24 @@ class Worker(Service):
         for execution in list(self._executions.values()):
             if not execution.dead:
                 self.reload(execution)
+        if not self.stopping:
+            self._spawn("lost", self._load_lost)
+
+    async def _load_lost(self) -> None:
+        """After an unknown outcome: a start or claim may have made runs ours that never came into memory."""
+        await self._beat()  # committed after whatever was in doubt, so the rows below are decided
+        running = RunFilter(statuses=("running",))
+        after: tuple[int, str] | None = None
+        while True:
+            page = await self._store.runs(running, after, limits.page_rows_max)
+            ours = [one.run_id for one in page if one.owner == self.worker_id]
+            here = self._executions.keys() | self._coming
+            lost = [run_id for run_id in ours if run_id not in here]
+            if lost:
+                await self._load(lost, {})
+            if len(page) < limits.page_rows_max:
+                return
+            after = (page[-1].created_at, page[-1].run_id)
 
     def _forget(self, execution: Execution) -> None:
         if self._executions.get(execution.run_id) is execution:

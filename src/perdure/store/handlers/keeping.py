@@ -1,12 +1,28 @@
 """The store's own upkeep: the catalogue, and pruning in bounded chunks."""
 
+import msgspec
+from msgspec.structs import replace
+
 from perdure.model import ops
 from perdure.model.outcomes import Counted
+from perdure.model.records import WorkflowRecord
+from perdure.store.handlers.sending import signal_entries
 from perdure.store.tables import Tables
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def declare(tables: Tables, op: ops.Declare) -> Counted:
-    return Counted(sum(tables.put_workflow(workflow) for workflow in op.workflows))
+    return Counted(sum(tables.put_workflow(_merged(tables, one)) for one in op.workflows))
+
+
+def _merged(tables: Tables, workflow: WorkflowRecord) -> WorkflowRecord:
+    """What a workflow was seen to wait for stays known: each process tells only what it has seen itself."""
+    known = tables.workflow(workflow.name, workflow.version)
+    if known is None or known.strict_signals or workflow.strict_signals:
+        return workflow
+    entries = {**signal_entries(known.signals), **signal_entries(workflow.signals)}
+    return replace(workflow, signals=_encode(entries).decode())
 
 
 def prune(tables: Tables, op: ops.Prune) -> Counted:

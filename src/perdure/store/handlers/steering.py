@@ -94,9 +94,9 @@ def resume(tables: Tables, op: ops.Resume) -> SteerOutcome:
 
 def _watch_retries(tables: Tables, run: RunRecord) -> None:
     """Steps that were to be tried again when the run stopped are due again, at the time they had."""
-    for step in tables.steps(run.run_id, run.generation):
-        if step.state == "retrying":
-            watch_retry(tables, run, step)
+    retrying = [one for one in tables.steps(run.run_id, run.generation) if one.state == "retrying"]
+    for step in sorted(retrying, key=lambda one: one.path):
+        watch_retry(tables, run, step)
 
 
 def retry(tables: Tables, op: ops.Retry) -> SteerOutcome:
