@@ -1,10 +1,13 @@
-"""What type checkers see of the public API. Checked by mypy (strict) and pyright (strict), never run.
+"""The public API as a type checker sees it. Checked by mypy and pyright, never run.
 
-Each line that must be an error carries the ignore of both checkers, and both report an ignore that is not needed: so a
-mistake that stops being an error fails the check as well.
+`assert_type` says what is inferred. A line that must be an error carries an ignore for each checker; both report an
+ignore that silences nothing, so an error that is no longer found fails the check too.
 """
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from perdure import (
@@ -13,13 +16,20 @@ from perdure import (
     Context,
     Delivered,
     Duplicate,
+    Finished,
+    HistoryEntry,
+    NotFound,
     Page,
+    Refused,
     Retry,
     RunHandle,
     RunInfo,
     Signal,
+    SignalStatus,
     Step,
+    StepInfo,
     TimedOut,
+    Waiting,
     Won,
     Workflow,
     step,
@@ -27,14 +37,19 @@ from perdure import (
     timer,
     workflow,
 )
-from perdure.testing import World
-
-app = App("memory://")
+from perdure.channels import AnyOf, RunEnd, Timer
+from perdure.runtime.calls import Durable
 
 
 @dataclass
 class Order:
-    number: int
+    sku: str
+    count: int
+
+
+@dataclass
+class Payment:
+    amount: int
 
 
 @dataclass
@@ -42,115 +57,239 @@ class Approval:
     ok: bool
 
 
+class Pool:
+    name: str = "pool"
+
+
+app = App("memory://", deps=[Pool()])
+
+# --- signals and unions --------------------------------------------------------------------------
+
 approval = Signal("approval", Approval)
-note = Signal("note", str, buffer="all")
+figure = Signal("figure", int, buffer="all", ttl="1h", on_end="dead_letter")
 anything = Signal("anything")
 
 assert_type(approval, Signal[Approval])
-assert_type(note, Signal[str])
+assert_type(figure, Signal[int])
 assert_type(anything, Signal[Any])
+assert_type(timer("48h"), Timer)
+assert_type(approval | timer("48h"), AnyOf[Approval | TimedOut])
+assert_type(approval | figure | timer(5), AnyOf[Approval | int | TimedOut])
+
+Signal("x", int, buffer="newest")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+Signal("x", int, on_end="keep")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+approval | 5  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue, reportUnusedExpression]
+
+# --- steps ---------------------------------------------------------------------------------------
 
 
 @app.step
-async def charge(order: Order) -> str:
-    return str(order.number)
+async def charge(order: Order, tries: int = 1) -> Payment:
+    return Payment(order.count * tries)
 
 
-@app.step(retry=Retry(attempts=5), timeout="30s", raises=[ValueError])
-async def ship(order: Order, *, express: bool = False) -> int:
-    return order.number
-
-
-@app.step
-def blocking(count: int) -> list[str]:
-    return ["x"] * count
+@app.step(retry=Retry(attempts=5, backoff="1s"), timeout="30s", raises=[ValueError])
+async def reserve(order: Order) -> str:
+    return order.sku
 
 
 @step
-async def free_step(name: str) -> bytes:
-    return name.encode()
+def render(order: Order) -> str:
+    return order.sku
 
 
-async def undecorated(count: int) -> float:
-    return float(count)
+@step(name="other", timeout=timedelta(seconds=5))
+def count(order: Order) -> int:
+    return order.count
 
 
-@app.workflow(signals=[approval])
-async def fulfil(ctx: Context, order: Order, copies: int) -> str:
-    assert_type(await ctx.step(charge, order), str)
-    assert_type(await ctx.step(ship, order, express=True), int)
-    assert_type(await ctx.step(blocking, 3), list[str])
-    assert_type(await ctx.step(free_step, "a"), bytes)
-    assert_type(await ctx.step(undecorated, 1), float)
-    assert_type(await ctx.step(charge.options(timeout="5s"), order), str)
-
-    assert_type(await ctx.wait(approval), Approval)
-    assert_type(await ctx.wait(approval, timeout="1h"), Approval)
-    assert_type(await ctx.wait(approval | timer("48h")), Approval | TimedOut)
-    assert_type(await ctx.wait(approval | note | timer("48h")), Approval | str | TimedOut)
-    assert_type(await ctx.first(yes=approval, late=timer("1d")), Won[Any])
-
-    assert_type(await ctx.gather(ctx.step(charge, order), ctx.step(ship, order)), tuple[str, int])
-    assert_type(await ctx.map(charge, [order]), list[str])
-    assert_type(await ctx.sleep("1d"), None)
-    child = await ctx.start(child_flow, 3)
-    assert_type(await ctx.wait(child), int)
-    assert_type(await ctx.call(child_flow, 3), int)
-    assert_type(await ctx.call(bare), None)
-    assert_type(await ctx.signal("run", approval, Approval(True)), Delivered | Buffered | Duplicate)
-
-    await ctx.step(charge, 3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    await ctx.step(ship, order, expres=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    await ctx.call(child_flow, "3")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
-    return ctx.run_id
-
-
-@app.workflow
-async def child_flow(ctx: Context, number: int) -> int:
-    return number
-
-
-@app.workflow
-async def bare(ctx: Context) -> None:
-    return None
-
-
-@workflow(version=2)
-async def free_workflow(ctx: Context, name: str) -> bytes:
-    return name.encode()
-
-
-assert_type(fulfil, Workflow[str, Order, int])
-assert_type(bare, Workflow[None])
-assert_type(free_workflow, Workflow[bytes, str])
-
-
-def takes_step(one: Step[[Order], str]) -> None: ...
-
-
-takes_step(charge)
-
-
-async def outside() -> None:
-    run = await app.start(fulfil, Order(1), 2, id="order-1")
-    assert_type(run, RunHandle[str])
-    assert_type(await run.result(), str)
-    assert_type(await run.result(timeout="5s"), str)
-    assert_type(run.created, bool)
-    assert_type(await app.runs(status="waiting"), Page[RunInfo])
-    assert_type(
-        await app.signal(run.id, approval, Approval(True)), Delivered | Buffered | Duplicate
-    )
-    handle, sent = await app.signal_with_start(
-        fulfil, Order(1), 2, signal=approval, payload=Approval(True), id="order-1"
-    )
-    assert_type(handle, RunHandle[str])
-    assert_type(sent, Delivered | Buffered | Duplicate)
+@step
+async def nothing() -> None:
+    assert_type(step_info(), StepInfo)
+    assert_type(step_info().dep(Pool), Pool)
     assert_type(step_info().idempotency_key, str)
 
-    await app.start(fulfil, 1, 2)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
-    await app.start(bare, 1)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
-    await app.start(fulfil, Order(1), 2, ids="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
-    async with World(app) as world:
-        assert_type(world.app, App)
+async def plain(order: Order) -> bool:
+    return bool(order.count)
+
+
+def plain_sync(order: Order) -> float:
+    return float(order.count)
+
+
+checked_step: Step[[Order], str] = reserve
+checked_plain_step: Step[[Order], str] = render
+checked_with_options: Step[[Order], str] = reserve.options(name="again", timeout="5s")
+wrong_step: Step[[Order], int] = reserve  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+# --- workflows -----------------------------------------------------------------------------------
+
+
+@app.workflow
+async def bare(ctx: Context, order: Order, note: str) -> Payment:
+    # steps: async, plain, with options, undecorated
+    assert_type(await ctx.step(charge, order), Payment)
+    assert_type(await ctx.step(charge, order, tries=2), Payment)
+    assert_type(await ctx.step(reserve, order), str)
+    assert_type(await ctx.step(render, order), str)
+    assert_type(await ctx.step(count, order), int)
+    assert_type(await ctx.step(nothing), None)
+    assert_type(await ctx.step(plain, order), bool)
+    assert_type(await ctx.step(plain_sync, order), float)
+    assert_type(await ctx.step(charge.options(timeout="5s"), order), Payment)
+    await ctx.step(charge, "order")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await ctx.step(charge)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await ctx.step(charge, order, speed=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+    # waits
+    assert_type(await ctx.wait(approval), Approval)
+    assert_type(await ctx.wait(approval, timeout="2d"), Approval)
+    assert_type(await ctx.wait(approval | timer("48h")), Approval | TimedOut)
+    assert_type(await ctx.wait(approval | figure | timer(5)), Approval | int | TimedOut)
+    assert_type(await ctx.wait(anything), Any)
+    match await ctx.wait(approval | timer("48h")):
+        case Approval(ok=ok):
+            assert_type(ok, bool)
+        case TimedOut():
+            pass
+    won = await ctx.first(yes=approval, late=timer("1d"))
+    assert_type(won, Won[Any])
+    assert_type(won.name, str)
+    await ctx.wait("approval")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.first(yes=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await ctx.sleep("1d"), None)
+    assert_type(await ctx.sleep_until(datetime.now(UTC)), None)
+    await ctx.sleep(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    # branches
+    assert_type(await ctx.gather(ctx.step(charge, order)), tuple[Payment])
+    assert_type(
+        await ctx.gather(ctx.step(charge, order), ctx.wait(approval)), tuple[Payment, Approval]
+    )
+    assert_type(
+        await ctx.gather(ctx.step(charge, order), ctx.sleep(1), helper(ctx), ctx.wait(figure)),
+        tuple[Payment, None, str, int],
+    )
+    several = [ctx.step(count, order) for _ in range(9)]
+    assert_type(await ctx.gather(*several), tuple[int, ...])
+    assert_type(await ctx.map(reserve, [order]), list[str])
+    assert_type(await ctx.map(reserve, [order], concurrency=4), list[str])
+    assert_type(await ctx.map(plain, [order]), list[bool])
+    await ctx.map(reserve, ["order"])  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    # other runs
+    child = await ctx.start(optioned, 3)
+    assert_type(child, RunEnd[list[int]])
+    assert_type(await ctx.wait(child), list[int])
+    assert_type(await ctx.wait(child | timer(1)), list[int] | TimedOut)
+    assert_type(await ctx.call(optioned, 3), list[int])
+    await ctx.start(optioned, "three")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    await ctx.call(optioned)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+
+    # sends and facts
+    sent = await ctx.signal("run", approval, Approval(True))
+    assert_type(sent, Delivered | Buffered | Duplicate)
+    assert_type(await ctx.set("stage", "packing"), None)
+    assert_type(ctx.now(), datetime)
+    assert_type(ctx.random(), float)
+    assert_type(ctx.ulid(), str)
+    assert_type(ctx.run_id, str)
+    assert_type(ctx.dep(Pool), Pool)
+    ctx.log.info("note %s", note)
+    with ctx.scope("packing"):
+        pass
+    return Payment(1)
+
+
+async def helper(ctx: Context) -> str:
+    await ctx.sleep(1)
+    return "helped"
+
+
+@app.workflow(name="optioned", version=2, signals=[approval, figure])
+async def optioned(ctx: Context, start: int) -> list[int]:
+    return [start]
+
+
+@workflow
+async def free(ctx: Context) -> None:
+    await ctx.continue_as(optioned, 1)
+
+
+@workflow(signals=[approval])
+async def free_optioned(ctx: Context, order: Order) -> str:
+    return order.sku
+
+
+assert_type(bare, Workflow[Payment, Order, str])
+assert_type(optioned, Workflow[list[int], int])
+assert_type(free, Workflow[None])
+assert_type(free_optioned, Workflow[str, Order])
+
+
+@app.workflow  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def not_async(ctx: Context) -> int:
+    return 1
+
+
+# --- the app from outside ------------------------------------------------------------------------
+
+
+async def outside(order: Order) -> None:
+    async with app as opened:
+        assert_type(opened, App)
+        run = await app.start(bare, order, "note", id="order-42", tags={"a": "b"}, start_at="1h")
+        assert_type(run, RunHandle[Payment])
+        assert_type(await run.result(), Payment)
+        assert_type(await run.result(timeout="1s"), Payment)
+        assert_type(run.id, str)
+        assert_type(run.created, bool)
+        assert_type(await run.info(), RunInfo)
+        assert_type(await run.history(), list[HistoryEntry])
+        assert_type(await run.get("stage"), Any)
+        assert_type(await (await app.start(optioned, 3)).result(), list[int])
+        assert_type(await (await app.start(free)).result(), None)
+
+        await app.start(bare, order)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+        await app.start(bare, "order", "note")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+        await app.start(bare, order, "note", 3)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+        await app.start(optioned, 3, id=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await app.start(plain, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+        sent = await app.signal(run.id, approval, Approval(True), key="k", path="p", buffer=False)
+        assert_type(sent, Delivered | Buffered | Duplicate)
+        match sent:
+            case Delivered(path=path):
+                assert_type(path, str)
+            case Buffered(replaced=replaced):
+                assert_type(replaced, str | None)
+            case Duplicate(of=first):
+                assert_type(first, Delivered | Buffered)
+        many = await app.signal_many([(run.id, approval, Approval(True)), (run.id, "x", 1)])
+        assert_type(many, list[Delivered | Buffered | Duplicate | Finished | NotFound | Refused])
+        both = await app.signal_with_start(optioned, 1, signal=figure, payload=3, id="a")
+        assert_type(both, tuple[RunHandle[list[int]], Delivered | Buffered | Duplicate])
+        await app.signal_with_start(optioned, "1", signal=figure, payload=3, id="a")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+        assert_type(await app.signal_status("id"), SignalStatus | None)
+
+        page = await app.runs(workflow=bare, status=["ready", "running"], tag=("a", "b"))
+        assert_type(page, Page[RunInfo])
+        assert_type(page[0], RunInfo)
+        assert_type(page[1:], list[RunInfo])
+        assert_type(page.cursor, str | None)
+        await app.runs(status="done")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert_type(await app.find_waiting(approval), Page[Waiting])
+        assert_type(await app.prune("30d"), int)
+        assert_type(app.run("a"), RunHandle[Any])
+        assert_type(app.copy("memory://"), App)
+
+
+# --- steps and calls are what they say -----------------------------------------------------------
+
+
+def protocols(ctx: Context, order: Order) -> None:
+    durable: Durable[Payment] = ctx.step(charge, order)
+    awaitable: Awaitable[Payment] = durable
+    coroutine: Coroutine[Any, Any, list[int]] = ctx.call(optioned, 1)
+    del awaitable, coroutine

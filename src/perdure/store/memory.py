@@ -51,7 +51,7 @@ class MemoryTables(Tables):
         self.keys: dict[tuple[str, str], KeyRecord] = {}
         self.events: list[EventRecord] = []
         self.letters: dict[str, DeadLetterRecord] = {}
-        self.workers: dict[str, WorkerRecord] = {}
+        self.workers_by_id: dict[str, WorkerRecord] = {}
         self.workflows: dict[tuple[str, int], WorkflowRecord] = {}
 
     def next_seq(self) -> int:
@@ -270,16 +270,19 @@ class MemoryTables(Tables):
 
     # --- workers and catalogue ---
 
+    def workers(self) -> list[str]:
+        return sorted(self.workers_by_id)
+
     def is_live(self, worker_id: str) -> bool:
-        worker = self.workers.get(worker_id)
+        worker = self.workers_by_id.get(worker_id)
         # A store in memory has no other process: its own worker lives, however far a test moves the clock.
         return worker is not None and (worker_id == self.worker_id or worker.lease_until > self.now)
 
     def put_worker(self, worker: WorkerRecord) -> None:
-        self.workers[worker.worker_id] = worker
+        self.workers_by_id[worker.worker_id] = worker
 
     def delete_worker(self, worker_id: str) -> None:
-        self.workers.pop(worker_id, None)
+        self.workers_by_id.pop(worker_id, None)
 
     def workflow(self, name: str, version: int) -> WorkflowRecord | None:
         return self.workflows.get((name, version))
@@ -459,7 +462,7 @@ class MemoryStore(Store):
         counts["keys"] = len(tables.keys)
         counts["events"] = len(tables.events)
         counts["dead_letters"] = len(tables.letters)
-        counts["workers"] = len(tables.workers)
+        counts["workers"] = len(tables.workers_by_id)
         counts["workflows"] = len(tables.workflows)
         return dict(counts)
 

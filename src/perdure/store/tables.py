@@ -181,6 +181,10 @@ class Tables(ABC):
     # --- workers and catalogue ---
 
     @abstractmethod
+    def workers(self) -> list[str]:
+        """The ids of all workers that have a row."""
+
+    @abstractmethod
     def is_live(self, worker_id: str) -> bool:
         """Whether that worker is known and its life sign has not run out."""
 

@@ -140,6 +140,10 @@ def beat(tables: Tables, op: ops.Beat) -> Counted:
     if op.stopping:
         tables.delete_worker(op.worker_id)
         return Counted(1)
+    for worker_id in tables.workers():
+        # A process that was killed leaves its row behind; whoever comes next clears it away.
+        if worker_id != op.worker_id and not tables.is_live(worker_id):
+            tables.delete_worker(worker_id)
     lease_until = tables.now + op.lease_us
     tables.put_worker(
         WorkerRecord(worker_id=op.worker_id, started_at=tables.now, lease_until=lease_until)

@@ -323,6 +323,10 @@ delete from dead_letters where run_id in (select value from json_each(:run_ids))
 
 -- --- workers and catalogue ---------------------------------------------------------------------------
 
+-- name: workers
+-- All that have come and not said goodbye; few, and looked at only when another one comes.
+select json_group_array(worker_id) from workers;
+
 -- name: worker
 -- Whether that worker has a row, and until when its lease runs.
 select lease_until from workers where worker_id = :worker_id;

@@ -514,6 +514,9 @@ class SqliteTables(Tables):
 
     # --- workers and catalogue ---
 
+    def workers(self) -> list[str]:
+        return self._read(_decode_ids, "workers")
+
     def is_live(self, worker_id: str) -> bool:
         live = self._live.get(worker_id)
         if live is None:

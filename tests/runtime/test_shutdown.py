@@ -1,0 +1,261 @@
+"""Closing an app: steps in flight get a grace, runs are handed back, nothing is left behind."""
+
+import asyncio
+import gc
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from perdure import App, Context, Signal, step
+
+go = Signal("go", int)
+
+
+async def test_a_step_in_flight_ends_within_the_grace(world: Any, app: App) -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    ran: list[str] = []
+
+    @step
+    async def slow() -> str:
+        begun.set()
+        await let_go.wait()
+        ran.append("slow")
+        return "slow"
+
+    @step
+    async def after() -> str:
+        ran.append("after")
+        return "after"
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[str]:
+        return [await ctx.step(slow), await ctx.step(after)]
+
+    async with world(app) as w:
+        await w.app.start(flow, id="a")
+        await begun.wait()
+        closing = asyncio.ensure_future(w.app.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        let_go.set()
+        await closing
+    assert ran[0] == "slow"
+    async with world(app) as w:
+        await w.settle()
+        assert await w.app.run("a").result() == ["slow", "after"]
+        assert ran == ["slow", "after"]
+
+
+async def test_a_step_over_the_grace_is_cut_and_runs_again(world: Any, app: App) -> None:
+    begun, tries = asyncio.Event(), []
+
+    @step
+    async def endless() -> str:
+        tries.append(1)
+        begun.set()
+        if len(tries) == 1:
+            await asyncio.Event().wait()
+        return "second time"
+
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        return await ctx.step(endless)
+
+    async with world(app) as w:
+        await w.app.start(flow, id="a")
+        await begun.wait()
+        await w.worker.stop(grace_s=0.01)
+    async with world(app) as w:
+        await w.settle()
+        assert await w.app.run("a").result() == "second time"
+
+
+async def test_a_thread_over_the_grace_does_not_hold_up_the_close(world: Any, app: App) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+    tries: list[int] = []
+
+    def blocking() -> int:
+        tries.append(1)
+        begun.set()
+        if len(tries) == 1:
+            let_go.wait(20)
+        return len(tries)
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(blocking)
+
+    async with world(app) as w:
+        await w.app.start(flow, id="a")
+        await asyncio.to_thread(begun.wait, 10)
+        await w.worker.stop(grace_s=0.01)
+    async with world(app) as w:
+        await w.settle()
+        assert await w.app.run("a").result() == 2
+    let_go.set()
+
+
+async def test_a_busy_run_does_not_hold_up_the_close(world: Any, app: App) -> None:
+    """While closing, the body in flight ends but no new one begins; a loop of steps is handed back."""
+    ran = 0
+    started = asyncio.Event()
+
+    @step
+    async def tick() -> None:
+        nonlocal ran
+        ran += 1
+        started.set()
+        await asyncio.sleep(0)
+
+    @app.workflow
+    async def busy(ctx: Context) -> None:
+        for _ in range(100_000):
+            await ctx.step(tick)
+
+    async with world(app) as w:
+        await w.app.start(busy, id="a")
+        await started.wait()
+        loop = asyncio.get_running_loop()
+        began, before = loop.time(), ran
+    assert loop.time() - began < 3
+    assert ran - before < 1000
+    async with world(app, worker=False) as w:
+        assert await w.app.run("a").status() == "ready"
+
+
+async def test_runs_are_handed_back(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    async with world(app) as w:
+        await w.begin(flow, id="a")
+    async with world(app, worker=False) as w:
+        record = await w.store.run("a")
+        assert (record.owner, record.fence, record.status) == (None, 0, "waiting")
+        assert (await w.store.counts())["workers"] == 0
+    async with world(app) as w:
+        await w.app.signal("a", go, 1)
+        await w.settle()
+        assert await w.app.run("a").result() == 1
+
+
+async def test_no_task_and_no_thread_is_left(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        await ctx.step(os.getpid)
+        return await ctx.wait(go)
+
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    async with world(app, keep="1d") as w:
+        await w.begin(flow)
+    assert asyncio.all_tasks() == tasks
+    left = {one for one in set(threading.enumerate()) - threads if one.name.startswith("perdure")}
+    for one in left:
+        await asyncio.to_thread(one.join, 5)
+    assert not any(one.is_alive() for one in left)
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+async def test_nothing_is_left_open(world: Any, app: App) -> None:
+    """An unclosed file, socket or connection would warn when it is collected, and fail this test."""
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    before = _open_files()
+    for n in range(3):
+        async with world(app) as w:
+            await w.begin(flow, id=f"{n}")
+    del w
+    gc.collect()
+    assert _open_files() <= before
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+async def test_an_error_in_the_body_of_the_with_closes_all_the_same(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    tasks = asyncio.all_tasks()
+    with pytest.raises(ZeroDivisionError):
+        async with world(app) as w:
+            await w.begin(flow, id="a")
+            _ = 1 / 0
+    assert asyncio.all_tasks() == tasks
+    async with world(app) as w:
+        await w.app.signal("a", go, 2)
+        await w.settle()
+        assert await w.app.run("a").result() == 2
+
+
+async def test_an_app_may_be_opened_again(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    stage = world(app)
+    for n in range(3):
+        async with stage as w:
+            await w.begin(flow, id=f"run-{n}")
+    async with stage as w:
+        for n in range(3):
+            await w.app.signal(f"run-{n}", go, n)
+        await w.settle()
+        assert [await w.app.run(f"run-{n}").result() for n in range(3)] == [0, 1, 2]
+
+
+async def test_awaiting_a_result_across_the_close(world: Any, app: App) -> None:
+    """Whoever awaits a result when the app closes is told so, and does not wait for ever."""
+    from perdure import NotRunning
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        awaiting = asyncio.ensure_future(run.result())
+        await asyncio.sleep(0)
+    with pytest.raises(NotRunning):
+        await asyncio.wait_for(awaiting, 10)
+
+
+async def test_many_runs_in_every_state_survive_a_restart(world: Any, app: App) -> None:
+    begun = asyncio.Event()
+    hold = asyncio.Event()
+
+    @step
+    async def work(n: int) -> int:
+        begun.set()
+        await hold.wait()
+        return n
+
+    @app.workflow
+    async def flow(ctx: Context, n: int) -> int:
+        if n % 3 == 0:
+            return await ctx.step(work, n)
+        if n % 3 == 1:
+            return await ctx.wait(go)
+        await ctx.sleep("1h")
+        return n
+
+    async with world(app) as w:
+        for n in range(12):
+            await w.app.start(flow, n, id=f"{n}")
+        await begun.wait()
+        await w.app.run("1").pause()
+        await w.worker.stop(grace_s=0.01)
+    hold.set()
+    async with world(app) as w:
+        await w.advance("1h")
+        await w.app.run("1").resume()
+        await w.app.signal_many([(f"{n}", go, n) for n in range(12) if n % 3 == 1])
+        await w.settle()
+        assert [await w.app.run(f"{n}").result() for n in range(12)] == list(range(12))
