@@ -962,3 +962,70 @@ async def test_retry_after_a_refused_send_sends_anew(world: Any, app: App) -> No
         await w.settle()
         await run.result()
         assert await target.result() == 5
+
+
+async def test_pause_and_resume_around_the_end_of_a_step_leave_no_hole(
+    world: Any, app: App
+) -> None:
+    """The resume is committed while the pause is being recorded: the step's result must not be lost."""
+    gate = Gate()
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[Any]:
+        first = await ctx.step(gate.step)
+        return [first, await ctx.wait(line), await ctx.wait(line)]
+
+    async with world(app) as w:
+        run = await w.app.start(flow, id="a")
+        await gate.begun.wait()
+        await w.app.signal("a", line, 1)
+        await run.pause()
+        resuming = asyncio.ensure_future(run.resume())
+        gate.open.set()
+        await resuming
+        await w.settle()
+        await w.evict()
+        await w.app.signal("a", line, 2)
+        await w.settle()
+        assert await run.result() == ["through", 1, 2]
+        assert gate.calls == 1
+
+
+@pytest.mark.parametrize("where", ["step", "code"])
+async def test_retry_after_siblings_were_cancelled_asks_their_waits_again(
+    world: Any, app: App, where: str
+) -> None:
+    """The failure of one branch closed the wait of another; on retry that wait is opened anew."""
+    healthy = False
+
+    async def work() -> str:
+        if not healthy and where == "step":
+            raise OSError("down")
+        return "worked"
+
+    async def shaky(ctx: Context) -> str:
+        await ctx.sleep("1s")
+        done = await ctx.step(work)
+        if not healthy and where == "code":
+            raise ValueError("a bug")
+        return done
+
+    async def listener(ctx: Context) -> int:
+        return await ctx.wait(line)
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[Any]:
+        return list(await ctx.gather(listener(ctx), shaky(ctx)))
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        await w.advance("1s")
+        assert await run.status() == "failed"
+        healthy = True
+        await run.retry()
+        await w.settle()
+        assert await run.status() == "waiting"
+        await w.evict()
+        await w.app.signal("a", line, 4)
+        await w.settle()
+        assert await run.result() == [4, "worked"]

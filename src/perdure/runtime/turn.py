@@ -214,6 +214,9 @@ class Execution:
 
     def on_news(self, completion: Completion, revision: int) -> None:
         """Somebody else decided a wait of ours, or a retry is due."""
+        if revision != self.revision + 1:
+            self.host.reload(self)  # something came before it that we were not told
+            return
         self.revision = revision
         self.parked = False
         if completion.state == "retrying":
@@ -225,6 +228,9 @@ class Execution:
 
     def on_control(self, revision: int, *, pause: bool, cancel: bool) -> None:
         """Pause or cancel was asked for, or a pause was taken back."""
+        if revision != self.revision + 1:
+            self.host.reload(self)
+            return
         self.revision = revision
         self.parked = False
         self._pausing = pause
@@ -546,7 +552,9 @@ class Execution:
     def _wind_down(self) -> None:
         """Pausing: what is in flight is still recorded, nothing new begins."""
         self._fresh = [one for one in self._fresh if not self._use_spare(one)]
-        if self._bodies or self.outstanding:
+        if self._bodies or self.outstanding or self._unsaved:
+            # Results go alone, in an op that nothing can refuse: a resume may come before the park, and what
+            # the code does next would then be recorded without what led to it.
             self._save()
             return
         self._post(self._turn_op(ops.Suspend, park=True))

@@ -227,6 +227,9 @@ class MemoryTables(Tables):
     def add_key(self, key: KeyRecord) -> None:
         self.keys[key.scope, key.key] = key
 
+    def delete_key(self, scope: str, key: str) -> None:
+        self.keys.pop((scope, key), None)
+
     def append_event(
         self,
         type: str,

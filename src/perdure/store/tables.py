@@ -152,6 +152,10 @@ class Tables(ABC):
     def add_key(self, key: KeyRecord) -> None: ...
 
     @abstractmethod
+    def delete_key(self, scope: str, key: str) -> None:
+        """Delete a key, if it is there."""
+
+    @abstractmethod
     def append_event(
         self,
         type: str,

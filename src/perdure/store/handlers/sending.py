@@ -111,7 +111,10 @@ def _deliver_or_buffer(
     if len(open_waits) > 1:
         paths = tuple(sorted(watcher.path for watcher in open_waits))
         return Refusal("ambiguous", f"{op.name!r} is awaited at {len(paths)} places", paths)
-    if declared.buffer == "first" and tables.key("claim", _claim(run, op)) is not None:
+    if (
+        declared.buffer == "first"
+        and tables.key("claim", waiting.claim_key(run, op.name, op.path)) is not None
+    ):
         return Refusal("taken", f"{op.name!r} was already answered")
     if not open_waits and not op.buffer:
         return _not_waiting(run, op)
@@ -124,7 +127,7 @@ def _deliver_or_buffer(
         tables.add_key(
             KeyRecord(
                 scope="claim",
-                key=_claim(run, op),
+                key=waiting.claim_key(run, op.name, op.path),
                 digest="",
                 answer=op.signal_id,
                 run_id=run.run_id,
@@ -152,11 +155,6 @@ def _open_waits(tables: Tables, run: RunRecord, op: ops.SendSignal) -> list[Watc
 
 def _not_waiting(run: RunRecord, op: ops.SendSignal) -> Refusal:
     return Refusal("not_waiting", f"run {run.run_id!r} does not wait for {op.name!r} now")
-
-
-def _claim(run: RunRecord, op: ops.SendSignal) -> str:
-    """One claim per run, generation and name, or path if addressed."""
-    return f"{run.run_id}/{run.generation}/{op.name}/{op.path or ''}"
 
 
 def _deliver(

@@ -1,5 +1,8 @@
 """Steering by operators: cancel, terminate, pause, resume, retry. Each is idempotent."""
 
+from collections import deque
+from collections.abc import Iterator
+
 import msgspec
 
 from perdure.model import ops
@@ -22,6 +25,26 @@ def _living(tables: Tables, run_id: str) -> RunRecord | NotFound | Finished:
 
 
 def cancel(tables: Tables, op: ops.Cancel) -> SteerOutcome:
+    outcome = _cancel_one(tables, op)
+    if isinstance(outcome, Steered) and outcome.changed:
+        reason = "its parent {!r} was cancelled"
+        for child_id, parent_id in _descendants(tables, op.run_id):
+            child = ops.Cancel(run_id=child_id, reason=reason.format(parent_id))
+            _cancel_one(tables, child)
+    return outcome
+
+
+def _descendants(tables: Tables, run_id: str) -> Iterator[tuple[str, str]]:
+    """Live runs below a run with their parents, level by level: a chain of runs has no bound in depth."""
+    ahead = deque([run_id])
+    while ahead:
+        parent_id = ahead.popleft()
+        for child_id in tables.children(parent_id):
+            ahead.append(child_id)
+            yield child_id, parent_id
+
+
+def _cancel_one(tables: Tables, op: ops.Cancel) -> SteerOutcome:
     run = _living(tables, op.run_id)
     if not isinstance(run, RunRecord):
         return run
@@ -33,10 +56,6 @@ def cancel(tables: Tables, op: ops.Cancel) -> SteerOutcome:
         run = make_ready(tables, run, revision=run.revision + 1, **asked)
     else:
         run = awaken(tables, move(tables, run, **asked), None)
-    for child_id in tables.children(run.run_id):
-        cancel(
-            tables, ops.Cancel(run_id=child_id, reason=f"its parent {run.run_id!r} was cancelled")
-        )
     return Steered(run.run_id, run.status, True)
 
 
@@ -44,10 +63,12 @@ def terminate(tables: Tables, op: ops.Terminate) -> SteerOutcome:
     run = _living(tables, op.run_id)
     if not isinstance(run, RunRecord):
         return run
+    below = list(_descendants(tables, run.run_id))
     end_run(tables, run, "terminated", reason=op.reason)
-    for child_id in tables.children(run.run_id):
-        reason = f"its parent {run.run_id!r} was terminated"
-        terminate(tables, ops.Terminate(run_id=child_id, reason=reason))
+    for child_id, parent_id in below:
+        child = tables.run(child_id)
+        if child is not None and child.status not in TERMINAL:
+            end_run(tables, child, "terminated", reason=f"its parent {parent_id!r} was terminated")
     return Steered(run.run_id, "terminated", True)
 
 
@@ -128,12 +149,10 @@ def _supersede_failure(tables: Tables, run: RunRecord) -> None:
     living = [one for one in steps if one.state != "superseded"]
     failed = next((one for one in living if one.path == error.path and _has_failed(one)), None)
     since = failed.seq if failed is not None else max((one.seq for one in living), default=0)
-    if failed is not None:
-        branch = branch_of(failed.path)
-        for step in living:
-            after = step.seq == 0 or step.seq >= since
-            if after and step.kind != "retry" and branch.startswith(branch_of(step.path)):
-                tables.supersede_step(step)
+    branch = None if failed is None else branch_of(failed.path)
+    for step in living:
+        if _is_to_be_done_anew(step, since, branch):
+            tables.supersede_step(step)
     marks = sum(one.kind == "retry" for one in steps)
     tables.add_step(
         StepRecord(
@@ -149,6 +168,14 @@ def _supersede_failure(tables: Tables, run: RunRecord) -> None:
             recorded_at=tables.now,
         )
     )
+
+
+def _is_to_be_done_anew(step: StepRecord, since: int, branch: str | None) -> bool:
+    if step.state == "abandoned":
+        return True  # a sibling that was cancelled for the failure may come to ask for it again
+    after = step.seq == 0 or step.seq >= since
+    around = branch is not None and branch.startswith(branch_of(step.path))
+    return after and around and step.kind != "retry"
 
 
 def _has_failed(step: StepRecord) -> bool:

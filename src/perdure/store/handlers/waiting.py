@@ -137,6 +137,17 @@ def expire(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
     """Say on the ledger that a buffered signal outlived its time. The caller removes the row."""
     told = {"signal_id": signal.signal_id, "name": signal.name}
     tell(tables, run, "signal.expired", told, event_id=signal.signal_id)
+    free_claim(tables, run, signal.name, signal.path)
+
+
+def claim_key(run: RunRecord, name: str, path: str | None) -> str:
+    """One claim of a `first` signal per run, generation and name, or path if addressed."""
+    return f"{run.run_id}/{run.generation}/{name}/{path or ''}"
+
+
+def free_claim(tables: Tables, run: RunRecord, name: str, path: str | None) -> None:
+    """What had the claim never reached the workflow: the next one may have it."""
+    tables.delete_key("claim", claim_key(run, name, path))
 
 
 def tell_delivered(tables: Tables, run: RunRecord, told: dict[str, Any], payload: str) -> None:
@@ -263,4 +274,7 @@ def bury_delivered(
         received_at=step.recorded_at or tables.now,
     )
     bury(tables, run, letter, reason, cause)
+    if cause == "rejected":
+        free_claim(tables, run, condition.target, None)
+        free_claim(tables, run, condition.target, step.path)
     return letter.signal_id

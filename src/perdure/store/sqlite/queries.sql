@@ -323,6 +323,10 @@ delete from dead_letters where run_id in (select value from json_each(:run_ids))
 
 -- --- workers and catalogue ---------------------------------------------------------------------------
 
+-- name: delete_key
+-- A claim is free again: what had it was rejected, or outlived its time.
+delete from keys where scope = :scope and key = :key;
+
 -- name: workers
 -- All that have come and not said goodbye; few, and looked at only when another one comes.
 select json_group_array(worker_id) from workers;

@@ -270,7 +270,12 @@ class SqliteTables(Tables):
             pairs = self._read(decode_pairs, "children", run_id=run_id)
             self._children[run_id] = [child_id for _, child_id in pairs]
         found = {*self._children[run_id], *self._new_children.get(run_id, ())}
-        return sorted(one for one in found if (run := self.run(one)) and run.status in LIVE)
+        # Looked at again: a child may have been pruned and its id used anew, all within this batch.
+        return sorted(
+            one
+            for one in found
+            if (run := self.run(one)) and run.status in LIVE and run.parent_run_id == run_id
+        )
 
     def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
         self.flush()
@@ -467,6 +472,13 @@ class SqliteTables(Tables):
         self._keys[key.scope, key.key] = key
         self._added_keys.append(key)
 
+    def delete_key(self, scope: str, key: str) -> None:
+        if self.key(scope, key) is None:
+            return
+        self.flush()  # it may have been added by this very batch
+        self._sql.run("delete_key", {"scope": scope, "key": key})
+        self._keys[scope, key] = None
+
     def append_event(
         self,
         type: str,
@@ -533,6 +545,8 @@ class SqliteTables(Tables):
         row = {"worker_id": worker.worker_id, "started_at": worker.started_at}
         self._sql.run("put_worker", {**row, "lease_until": worker.lease_until})
         self._live.pop(worker.worker_id, None)
+        if worker.worker_id in self.ended_workers:
+            self.ended_workers.remove(worker.worker_id)
 
     def delete_worker(self, worker_id: str) -> None:
         self._sql.run("delete_worker", {"worker_id": worker_id})

@@ -174,6 +174,13 @@ class TestSignals(Subject):
         await d.continue_as("r1")
         assert isinstance(await d.signal("r1", "go", policy="first"), Buffered)
 
+    async def test_a_first_that_expired_leaves_its_claim_to_the_next(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go", policy="first", ttl_us=1_000_000)
+        d.advance("2s")
+        await d.fire()
+        assert isinstance(await d.signal("r1", "go", policy="first"), Buffered)
+
     async def test_a_refused_first_claims_nothing(self, d: Driver) -> None:
         await d.start("r1")
         assert _code(await d.signal("r1", "go", policy="first", buffer=False)) == "not_waiting"

@@ -257,6 +257,13 @@ class TestTurns(Subject):
         answer = await d.reject("r1", wait("w", signal("go"), known=True))
         assert completed(answer) == [("w", 0, "2")]
 
+    async def test_a_rejected_first_leaves_its_claim_to_the_next(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", policy="first")
+        await d.reject("r1", wait("w", signal("go"), known=True))
+        assert isinstance(await d.signal("r1", "go", policy="first"), Delivered)
+
     async def test_what_a_turn_produced_is_recorded_with_a_rejection_too(self, d: Driver) -> None:
         await d.start("r1")
         await d.signal("r1", "go", "1")
