@@ -56,9 +56,9 @@ workloads: tuple[Workload, ...] = (
         "W1",
         "one-step runs: start all at once, await all results",
         (
-            Job(ours, "w1", 2000, 300),
-            Job(bare_group, "w1", 2000, 300),
-            Job(bare_bulk, "w1", 2000, 300),
+            Job(ours, "w1", 2000, 300, 1_000),
+            Job(bare_group, "w1", 2000, 300, 1_000),
+            Job(bare_bulk, "w1", 2000, 300, 1_000),
             Job(rival, "w1", 300, 40, 5),
         ),
         (
@@ -75,9 +75,9 @@ workloads: tuple[Workload, ...] = (
         "W2",
         "ten-step runs, all at once",
         (
-            Job(ours, "w2", 1000, 200),
-            Job(bare_group, "w2", 1000, 200),
-            Job(bare_bulk, "w2", 1000, 200),
+            Job(ours, "w2", 1000, 200, 1_000),
+            Job(bare_group, "w2", 1000, 200, 1_000),
+            Job(bare_bulk, "w2", 1000, 200, 1_000),
             Job(rival, "w2", 60, 10, 5),
         ),
         (

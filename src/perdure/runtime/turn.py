@@ -631,8 +631,9 @@ class Execution:
 
     def _go_on(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
         if self._standing.get(call.path) is call:
-            self.now = max(self.now, done.recorded_at)
-            self._leave(call)
+            if done.recorded_at > self.now:
+                self.now = done.recorded_at
+            del self._standing[call.path]
             self._runnable.append((call.branch, value, error))
 
     def _post_send(self, call: SendCall[Any]) -> None:
