@@ -36,12 +36,14 @@ def cancel(tables: Tables, op: ops.Cancel) -> SteerOutcome:
 
 def _descendants(tables: Tables, run_id: str) -> Iterator[tuple[str, str]]:
     """Live runs below a run with their parents, level by level: a chain of runs has no bound in depth."""
-    ahead = deque([run_id])
+    ahead, seen = deque([run_id]), {run_id}  # ids can be used anew, so a run may be its own ancestor
     while ahead:
         parent_id = ahead.popleft()
         for child_id in tables.children(parent_id):
-            ahead.append(child_id)
-            yield child_id, parent_id
+            if child_id not in seen:
+                seen.add(child_id)
+                ahead.append(child_id)
+                yield child_id, parent_id
 
 
 def _cancel_one(tables: Tables, op: ops.Cancel) -> SteerOutcome:
