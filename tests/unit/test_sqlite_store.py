@@ -6,7 +6,9 @@ import os
 import random
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,15 +114,34 @@ async def test_refused_paths(tmp_path: Path) -> None:
     assert "file is not a database" in await refusal(tmp_path / "text.db")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_refuses_what_is_not_writable(tmp_path: Path) -> None:
-    os.close(os.open(tmp_path / "one.db", os.O_CREAT, 0o400))
-    assert "not writable" in await refusal(tmp_path / "one.db")
-    os.chmod(tmp_path, 0o500)
+@contextmanager
+def without_privileges(*paths: Path) -> Iterator[None]:
+    """Root may write everywhere: be asked as somebody who may not, and be root again afterwards."""
+    if os.geteuid() != 0:
+        yield
+        return
+    nobody = 65534
+    for path in paths:
+        os.chown(path, nobody, nobody)
+    os.setreuid(nobody, 0)  # access rights are asked for the real user
     try:
-        assert "not writable" in await refusal(tmp_path / "two.db")
+        yield
     finally:
-        os.chmod(tmp_path, 0o700)
+        os.setreuid(0, 0)
+
+
+async def test_refuses_what_is_not_writable() -> None:
+    with tempfile.TemporaryDirectory() as name:  # where nobody may look: pytest's own is root's
+        place = Path(name)
+        os.close(os.open(place / "one.db", os.O_CREAT, 0o400))
+        with without_privileges(place, place / "one.db"):
+            assert "not writable" in await refusal(place / "one.db")
+        os.chmod(place, 0o500)
+        try:
+            with without_privileges():
+                assert "not writable" in await refusal(place / "two.db")
+        finally:
+            os.chmod(place, 0o700)
 
 
 async def test_refuses_newer_schemas_and_strange_files(tmp_path: Path, store: SqliteStore) -> None:

@@ -36,7 +36,8 @@ def cancel(tables: Tables, op: ops.Cancel) -> SteerOutcome:
 
 def _descendants(tables: Tables, run_id: str) -> Iterator[tuple[str, str]]:
     """Live runs below a run with their parents, level by level: a chain of runs has no bound in depth."""
-    ahead, seen = deque([run_id]), {run_id}  # ids can be used anew, so a run may be its own ancestor
+    # Ids can be used anew, so a run may be its own ancestor.
+    ahead, seen = deque([run_id]), {run_id}
     while ahead:
         parent_id = ahead.popleft()
         for child_id in tables.children(parent_id):
