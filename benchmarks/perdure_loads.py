@@ -148,11 +148,19 @@ async def w2(order: Order, watch: Stopwatch) -> Values:
 # --- W3, W4: signals -----------------------------------------------------------------------------
 
 
+async def signal_all(app: App, count: int) -> None:
+    """A round of what is measured, to warm up."""
+    runs = await asyncio.gather(*(app.start(wait_once, number) for number in range(count)))
+    await until_waiting(app, count)
+    await asyncio.gather(*(app.signal(run.id, go, 0) for run in runs))
+    await asyncio.gather(*(run.result() for run in runs))
+
+
 async def w3(order: Order, watch: Stopwatch) -> Values:
     """All runs wait; then one signal to each, all sends at once."""
     path = path_of(order)
     async with make_app(url_of(path)) as app:
-        await warm_up(app, one_step, order.warm)
+        await signal_all(app, order.warm)
         runs = await asyncio.gather(*(app.start(wait_once, number) for number in range(order.size)))
         await until_waiting(app, order.size)
         with watch:
@@ -206,7 +214,7 @@ async def w4(order: Order, watch: Stopwatch) -> Values:
     """Start runs whose first step is held, signal them all, let go: every wait finds its signal."""
     path = path_of(order)
     async with make_app(url_of(path)) as app:
-        await warm_up(app, one_step, order.warm)
+        await signal_all(app, order.warm)
 
         async def start_and_send(number: int) -> RunHandle[int]:
             run = await app.start(held_then_wait, number)

@@ -94,8 +94,8 @@ workloads: tuple[Workload, ...] = (
         "W3",
         "signals to runs that wait; and, one at a time in an idle app, from the send to the resumed code",
         (
-            Job(ours, "w3", 1000, 200),
-            Job(rival, "w3", 150, 30, 5),
+            Job(ours, "w3", 1000, 200, 1_000),
+            Job(rival, "w3", 150, 30, 20),
             Job(ours, "w3-latency", 300, 60),
             Job(rival, "w3-latency", 300, 20, 5),
         ),
@@ -112,7 +112,7 @@ workloads: tuple[Workload, ...] = (
     Workload(
         "W4",
         "signals sent before the wait: start, send (buffered), wait, end",
-        (Job(ours, "w4", 1000, 200), Job(rival, "w4", 150, 30, 5)),
+        (Job(ours, "w4", 1000, 200, 1_000), Job(rival, "w4", 150, 30, 20)),
         (Metric("runs", "w4", "runs_s", "/s", _rival),),
     ),
     Workload(

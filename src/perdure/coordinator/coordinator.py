@@ -144,6 +144,9 @@ class Coordinator:
             await self._commit(batch)
             del batch  # or it would hold a thousand answers in memory until the next one
             self._committing = False
+            # Those who were answered go first: what they ask next joins the batch, and the writer thread does
+            # not take the interpreter from under them.
+            await asyncio.sleep(0)
 
     def _let_in(self) -> None:
         room = limits.queue_ops_max - len(self._queue)

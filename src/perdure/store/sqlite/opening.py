@@ -78,7 +78,9 @@ def connect(path: str, *, synchronous: Synchronous | None) -> sqlite3.Connection
     try:
         _set(connection, _pragmas)
         if synchronous is None:
-            _set(connection, {"query_only": 1})
+            _set(
+                connection, {"query_only": 1, "cache_size": -1024}
+            )  # a megabyte: it looks, and goes
         else:
             _make_durable(connection, synchronous)
     except sqlite3.DatabaseError as error:
