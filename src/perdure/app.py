@@ -17,6 +17,7 @@ import msgspec
 
 from perdure.channels import Signal
 from perdure.coordinator.coordinator import Coordinator
+from perdure.coordinator.wake import RunEnding
 from perdure.errors import (
     AfterFork,
     InvalidPayload,
@@ -101,6 +102,21 @@ _prune_every_s = 60.0
 _prune_runs = 500
 
 
+class _Forks:
+    """How often this process is a fork of one that had this module: told by the system, not asked for each call."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+_forks = _Forks
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Forks.add)
+
+
 class Engine(NamedTuple):
     """What an open app is made of."""
 
@@ -155,7 +171,7 @@ class App:
         self._openings = 0
         self._upkeep: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
+        self._forks = 0
 
     # --- definitions ---
 
@@ -227,7 +243,7 @@ class App:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._open is None or os.getpid() != self._pid:
+        if self._open is None or _forks.count != self._forks:
             return
         try:
             await self._stop(self._open)
@@ -243,7 +259,7 @@ class App:
         await store.open()
         coordinator = Coordinator(store, ids, store_timeout_s=self._store_timeout_s)
         coordinator.start()
-        self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        self._loop, self._forks = asyncio.get_running_loop(), _forks.count
         worker = self._make_worker(store, coordinator, ids, chance.random)
         self._open = Engine(store, coordinator, worker, ids)
         try:
@@ -314,7 +330,7 @@ class App:
         engine = self._open
         if engine is None:
             raise NotRunning("the app is not open: use it inside `async with app:`")
-        if os.getpid() != self._pid:
+        if _forks.count != self._forks:
             raise AfterFork(
                 "this process was forked after the app was opened: open an app of its own in it"
             )
@@ -346,13 +362,15 @@ class App:
         outcome = await engine.coordinator.submit(op, _adopter(engine, op, values))
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, op.run_id)
-        handle = self._started(outcome, found.codec)
-        del ending
-        return handle
+        return self._started(engine, outcome, found.codec, ending)
 
-    def _started(self, outcome: Started, codec: Codec) -> RunHandle[Any]:
-        created = outcome.created
-        return RunHandle(self, outcome.run.run_id, codec, created=created, fresh=created)
+    def _started(
+        self, engine: Engine, outcome: Started, codec: Codec, ending: RunEnding
+    ) -> RunHandle[Any]:
+        run_id, created = outcome.run.run_id, outcome.created
+        if not created:  # under its key it may have another id
+            ending = engine.coordinator.hub.ending(run_id)
+        return RunHandle(self, run_id, codec, ending, created=created, fresh=created)
 
     def _start_op(
         self,
@@ -413,14 +431,13 @@ class App:
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, start.run_id)
         started, sent = outcome
-        handle = self._started(started, found.codec)
-        del ending
+        handle = self._started(engine, started, found.codec, ending)
         return handle, _accepted(sent, signal.name, start.run_id)
 
     def run(self, run_id: str) -> RunHandle[Any]:
         """A handle on a run by its id. Nothing is looked up until it is used."""
-        self._engine()
-        return RunHandle(self, check_run_id(run_id), self._untyped)
+        hub = self._engine().coordinator.hub
+        return RunHandle(self, check_run_id(run_id), self._untyped, hub.ending(run_id))
 
     # --- signals ---
 

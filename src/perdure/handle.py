@@ -41,11 +41,18 @@ class RunHandle(RunEnd[R], Generic[R]):
     __slots__ = ("_app", "_ending", "_fresh", "created")
 
     def __init__(
-        self, app: "App", run_id: str, codec: Codec, *, created: bool = False, fresh: bool = False
+        self,
+        app: "App",
+        run_id: str,
+        codec: Codec,
+        ending: RunEnding,
+        *,
+        created: bool = False,
+        fresh: bool = False,
     ) -> None:
         super().__init__(run_id, codec)
         self._app = app
-        self._ending: RunEnding = app._engine().coordinator.hub.ending(run_id)
+        self._ending = ending
         self._fresh = fresh  # started just now by this process: its end cannot have been missed
         self.created = created
 
