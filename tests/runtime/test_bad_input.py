@@ -258,6 +258,8 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("retry factor", lambda app: Retry(factor=0.5), BadValue, "factor"),
     ("retry factor NaN", lambda app: Retry(factor=math.nan), BadValue, "factor"),
     ("retry jitter", lambda app: Retry(jitter=2), BadValue, "jitter"),
+    ("retry factor text", lambda app: Retry(factor="2"), BadValue, "factor"),
+    ("retry jitter none", lambda app: Retry(jitter=None), BadValue, "jitter"),
     ("retry backoff", lambda app: Retry(backoff="soon"), BadValue, "not understood"),
     ("retry max", lambda app: Retry(max_backoff=-1), BadValue, "negative"),
     # definitions

@@ -133,6 +133,11 @@ def check_key(value: object) -> str:
     return _check_text("key", value, key_bytes_max, "key_bytes_max")
 
 
+def check_path(value: object) -> str:
+    """A path as a sender addresses it."""
+    return _check_text("path", value, path_bytes_max, "path_bytes_max")
+
+
 def check_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
     if tags is None:
         return {}

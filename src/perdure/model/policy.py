@@ -25,12 +25,17 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         if not whole or not 1 <= self.attempts <= limits.retry_attempts_max:
             bound = limits.retry_attempts_max
             raise BadValue("attempts", self.attempts, f"must be a whole number from 1 to {bound}")
-        if not 1 <= self.factor <= 1000:
-            raise BadValue("factor", self.factor, "must be from 1 to 1000")
-        if not 0 <= self.jitter <= 1:
-            raise BadValue("jitter", self.jitter, "must be from 0 to 1")
+        if not _is_between(1, self.factor, 1000):
+            raise BadValue("factor", self.factor, "must be a number from 1 to 1000")
+        if not _is_between(0, self.jitter, 1):
+            raise BadValue("jitter", self.jitter, "must be a number from 0 to 1")
         parse_duration(self.backoff)
         parse_duration(self.max_backoff)
+
+
+def _is_between(least: float, value: object, most: float) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and least <= value <= most  # type: ignore[operator]
 
 
 NO_RETRY = Retry(attempts=1)

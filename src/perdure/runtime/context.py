@@ -460,7 +460,7 @@ def checked_path(path: str | None) -> str | None:
     """A path to address: scopes, name and number, as `app.waiting` shows it."""
     if path is None:
         return None
-    return limits._check_text("path", path, limits.path_bytes_max, "path_bytes_max")
+    return limits.check_path(path)
 
 
 def checked_moment(what: str, moment: Any) -> int:
