@@ -342,6 +342,26 @@ async def test_a_lost_answer_reloads_runs_and_all_goes_on(
         assert sorted(set(ran)) == ["0", "1", "2", "3"]
 
 
+async def test_a_lost_batch_that_never_happened_is_settled_by_its_id(
+    world: Any, app: App, sleeper: Any
+) -> None:
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+        once = True
+
+        async def cut(ops: Any) -> None:
+            nonlocal once
+            if once and has_sends(ops):
+                once = False
+                raise BatchUnknown("connection lost before the commit")
+
+        w.store.before = cut
+        with pytest.raises(StoreRefused, match="nothing changed"):
+            await w.app.signal("a", line, 1)
+        assert await w.app.buffered("a") == []
+        assert isinstance(await w.app.signal("a", line, 1), Buffered)
+
+
 async def test_a_delivery_whose_answer_was_lost_still_wakes_the_run(world: Any, app: App) -> None:
     @app.workflow
     async def flow(ctx: Context) -> int:

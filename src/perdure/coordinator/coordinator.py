@@ -32,6 +32,10 @@ log = logging.getLogger("perdure.coordinator")
 ops_log = logging.getLogger("perdure.ops")
 
 
+class _NoAnswer(BatchUnknown):
+    """The store was not heard of in time; it may be at work yet."""
+
+
 class Coordinator:
     """Single writer with group commit."""
 
@@ -163,7 +167,10 @@ class Coordinator:
         except BatchFailed as error:
             await self._bisect(batch, error)
         except BatchUnknown as error:
-            self._say_unknown(batch, error)
+            if await self._did_not_happen(batch_id, error):
+                await self._bisect(batch, BatchFailed(str(error)))
+            else:
+                self._say_unknown(batch, error)
         except Exception as error:  # a store may raise nothing else: treat a defect as not knowing
             log.exception("the store broke its contract")
             self._say_unknown(batch, error)
@@ -178,7 +185,17 @@ class Coordinator:
                 return await self._store.apply(batch_id, ops)
         except TimeoutError:
             log.error("the store has not answered for %s s", self._store_timeout_s)
-            raise BatchUnknown(f"no answer within {self._store_timeout_s} s") from None
+            raise _NoAnswer(f"no answer within {self._store_timeout_s} s") from None
+
+    async def _did_not_happen(self, batch_id: str, error: BatchUnknown) -> bool:
+        """Settle by the batch's id. One that is still under way may commit later, so of that nothing is said."""
+        if isinstance(error, _NoAnswer):
+            return False
+        try:
+            return not await self._store.settle(batch_id)
+        except Exception:
+            log.exception("the store does not say what became of a batch")
+            return False
 
     async def _bisect(self, batch: list[tuple[Op[Any], Done]], error: BatchFailed) -> None:
         if len(batch) == 1:

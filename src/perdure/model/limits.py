@@ -43,8 +43,6 @@ page_rows_default = 100
 batch_ops_max = 1000
 # Ops waiting in the coordinator. Over it, submit waits: back-pressure, never loss.
 queue_ops_max = 20_000
-# Runs resumed by one emit in its own commit; the rest follows in chunks from a stored marker.
-fanout_runs_per_commit_max = 1000
 
 # A generation is replayed whole, so its steps bound the time of a replay. Then: `continue_as`.
 steps_per_generation_max = 50_000

@@ -6,7 +6,7 @@ that is missed is caught by the worker's slow poll.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model import limits, ops
@@ -16,6 +16,7 @@ from perdure.service import Service
 _longest_sleep_s = 3600.0  # so that a clock that was set right is noticed within the hour
 
 
+@runtime_checkable
 class Movable(Protocol):
     """A clock that tests move: it rings alarms itself."""
 
@@ -37,9 +38,8 @@ class Alarm:
             return
         self.clear()
         self._at = at
-        call_at: Any = getattr(self._clock, "call_at", None)
-        if call_at is not None:
-            self._cancel = call_at(at, self._rung)
+        if isinstance(self._clock, Movable):
+            self._cancel = self._clock.call_at(at, self._rung)
             return
         delay_s = min(max(0.0, (at - self._clock.now()) / 1_000_000), _longest_sleep_s)
         self._cancel = asyncio.get_running_loop().call_later(delay_s, self._rung).cancel
