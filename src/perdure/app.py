@@ -359,7 +359,7 @@ class App:
         text, values = encoded_input(found, args)
         op = self._start_op(engine, found, text, id, key, tags, entity, start_at)
         ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
-        outcome = await engine.coordinator.submit(op, _adopter(engine, op, values))
+        outcome = await engine.coordinator.submit(op, _heard(engine, op), values)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, op.run_id)
         return self._started(engine, outcome, found.codec, ending)
@@ -397,6 +397,7 @@ class App:
             workflow=workflow.name,
             version=workflow.version,
             input=input,
+            fresh=id is None,
             key=checked_key,
             tags=checked_tags,
             entity_type=entity_type,
@@ -426,7 +427,7 @@ class App:
         start = self._start_op(engine, found, text, id, None, tags, entity, None)
         ending = engine.coordinator.hub.ending(start.run_id)
         outcome = await engine.coordinator.submit(
-            ops.SignalWithStart(start=start, signal=send), _adopter(engine, start, values)
+            ops.SignalWithStart(start=start, signal=send), _heard(engine, start), values
         )
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, start.run_id)
@@ -698,21 +699,9 @@ class _Upkeep(Service):
             await self._app.prune()
 
 
-def _adopter(
-    engine: Engine, op: ops.StartRun, args: tuple[Any, ...]
-) -> Callable[[Any], None] | None:
-    """Begin a run that is born claimed as soon as it is committed, even if its starter was cancelled."""
-    worker = engine.worker
-    if worker is None or op.owner is None:
-        return None
-
-    def heard(outcome: Any) -> None:
-        worker.unreserve()
-        started = outcome[0] if isinstance(outcome, tuple) else outcome
-        if isinstance(started, Started) and started.created:
-            worker.adopt(started.run, args)
-
-    return heard
+def _heard(engine: Engine, op: ops.StartRun) -> Callable[[Any, Any], None] | None:
+    """Who hears first of a start: the worker, if the run is to be born claimed by it."""
+    return None if engine.worker is None or op.owner is None else engine.worker.on_born
 
 
 def _accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:

@@ -71,21 +71,23 @@ class RunHandle(RunEnd[R], Generic[R]):
 
     async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 (the API's word)
         """Wait for the end and give the result; raises RunFailed, RunCancelled, or TimeoutError."""
-        if timeout is None:
-            return self._result_of(await self._ended())
-        async with asyncio.timeout(parse_duration(timeout) / 1_000_000):
-            return self._result_of(await self._ended())
-
-    async def _ended(self) -> RunRecord:
+        if timeout is not None:
+            async with asyncio.timeout(parse_duration(timeout) / 1_000_000):
+                return await self.result()
         self._app._engine()
         if not self._fresh:
-            told = self._ending.run
-            run = await self._record()
-            if run.status in TERMINAL:
-                return run
-            if self._ending.run is told:
-                self._ending.run = None  # it had ended before, and been retried since
-        return await self._ending.wait()
+            await self._look()
+        run = self._ending.run
+        return self._result_of(await self._ending.waiter() if run is None else run)
+
+    async def _look(self) -> None:
+        """It may have ended where nobody told us, or have been retried since we were told."""
+        told = self._ending.run
+        run = await self._record()
+        if run.status in TERMINAL:
+            self._ending.tell(run)
+        elif self._ending.run is told:
+            self._ending.run = None
 
     def _result_of(self, run: RunRecord) -> R:
         if run.status == "completed":

@@ -262,6 +262,34 @@ async def test_a_full_queue_makes_callers_wait_and_loses_nothing(
         assert len(await w.app.buffered("a")) in (99, 100)
 
 
+async def test_a_start_cancelled_before_there_was_space_gives_its_place_back(
+    world: Any, app: App, sleeper: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "queue_ops_max", 1)
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+        gate, inside = asyncio.Event(), asyncio.Event()
+
+        async def hold(ops: Any) -> None:
+            inside.set()
+            await gate.wait()
+
+        w.store.before = hold
+        sends = [asyncio.ensure_future(w.app.signal("a", line, n)) for n in range(3)]
+        await inside.wait()
+        starting = asyncio.ensure_future(w.app.start(sleeper, id="b"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert w.worker._reserved == 1
+        starting.cancel()
+        await asyncio.wait({starting})
+        assert w.worker._reserved == 0
+        w.store.before = None
+        gate.set()
+        await asyncio.gather(*sends)
+        assert await w.store.run("b") is None
+
+
 async def test_the_queue_itself_stays_bounded(
     world: Any, app: App, sleeper: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import tracemalloc
+import weakref
 from typing import Any
 
 from perdure import App, Context, Signal, step
@@ -213,6 +214,32 @@ async def test_more_runs_than_may_be_active_wait_their_turn(world: Any, app: App
         await w.settle()
         assert [await run.result() for run in runs] == list(range(30))
         assert peak <= 4
+
+
+async def test_a_run_that_is_over_is_freed_without_the_garbage_collector(
+    world: Any, app: App
+) -> None:
+    @step
+    async def one() -> int:
+        return 1
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        first, second = await ctx.gather(ctx.step(one), ctx.step(one))
+        return first + second + await ctx.wait(go)
+
+    async with world(app, resident=10) as w:
+        run = await w.begin(flow)
+        execution = weakref.ref(w.worker._executions[run.id])
+        gc.collect()
+        gc.disable()
+        try:
+            await w.app.signal(run.id, go, 1)
+            assert await run.result() == 3
+            await w.settle()
+            assert execution() is None
+        finally:
+            gc.enable()
 
 
 async def test_memory_does_not_grow_with_finished_runs(world: Any, app: App) -> None:

@@ -10,10 +10,9 @@ and the answer dropped.
 """
 
 import asyncio
-import functools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.coordinator.wake import WakeHub
@@ -24,9 +23,10 @@ from perdure.model.ops import Op
 from perdure.store.base import Applied, BatchFailed, BatchUnknown, Store
 
 A = TypeVar("A")
-Done = Callable[
-    [Any, Any], None
-]  # gets the op, and its outcome or the exception that took its place
+# Gets the op, its outcome or the exception that took its place, and what was posted beside the op. That third
+# one is for speed: a closure or a partial for each op would be three more objects for the collector to walk.
+Done = Callable[[Any, Any, Any], None]
+Posted = tuple[Op[Any], Done, Any]
 
 log = logging.getLogger("perdure.coordinator")
 ops_log = logging.getLogger("perdure.ops")
@@ -45,7 +45,7 @@ class Coordinator:
         self._store_timeout_s = store_timeout_s
         self.hub = WakeHub()
         self.on_unknown: Callable[[], None] | None = None  # the worker reloads what it holds
-        self._queue: deque[tuple[Op[Any], Done]] = deque()
+        self._queue: deque[Posted] = deque()
         self._work = asyncio.Event()
         self._space: deque[asyncio.Future[None]] = deque()
         self._pump: asyncio.Task[None] | None = None
@@ -93,16 +93,34 @@ class Coordinator:
 
     # --- asking ---
 
-    async def submit(self, op: Op[A], heard: Callable[[Any], None] | None = None) -> A:
+    def submit(
+        self, op: Op[A], heard: Callable[[Any, Any], None] | None = None, extra: Any = None
+    ) -> Awaitable[A]:
         """Apply an op and give its outcome.
 
-        `heard` gets the outcome (or the error) first, in commit order and even if the caller was cancelled.
+        `heard` gets the outcome (or the error), and `extra`, first: in commit order, and even if the caller
+        was cancelled.
         """
         if len(self._queue) >= limits.queue_ops_max:
-            await self._wait_for_space()
+            return self._submit_later(op, heard, extra)
+        # Not a coroutine, for speed: while the op is decided the caller alone is suspended.
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self.post(op, functools.partial(_settle, future, heard))
-        return await future
+        if heard is None:
+            self.post(op, _settle, future)
+        else:
+            self.post(op, _hear_and_settle, (heard, extra, future))
+        return future
+
+    async def _submit_later(
+        self, op: Op[A], heard: Callable[[Any, Any], None] | None, extra: Any
+    ) -> A:
+        try:
+            await self._wait_for_space()
+        except BaseException as error:
+            if heard is not None:
+                heard(error, extra)  # it may have kept a place for what will not come
+            raise
+        return await self.submit(op, heard, extra)
 
     async def submit_many(self, ops: Sequence[Op[A]]) -> list[A]:
         """Apply many ops, each on its own; the outcomes in the same order."""
@@ -112,16 +130,16 @@ class Coordinator:
             if len(self._queue) >= limits.queue_ops_max:
                 await self._wait_for_space()
             future: asyncio.Future[A] = loop.create_future()
-            self.post(op, functools.partial(_settle, future, None))
+            self.post(op, _settle, future)
             futures.append(future)
         return list(await asyncio.gather(*futures))
 
-    def post(self, op: Op[Any], done: Done) -> None:
+    def post(self, op: Op[Any], done: Done, extra: Any = None) -> None:
         """Queue an op and be called back in commit order; for the runtime, whose bound is its run count."""
         if self._closed:
-            done(op, NotRunning("the app is closed: nothing can be written any more"))
+            done(op, NotRunning("the app is closed: nothing can be written any more"), extra)
             return
-        self._queue.append((op, done))
+        self._queue.append((op, done, extra))
         if not self._work.is_set():
             self._work.set()
 
@@ -160,10 +178,10 @@ class Coordinator:
                 waiter.set_result(None)
                 room -= 1
 
-    async def _commit(self, batch: list[tuple[Op[Any], Done]]) -> None:
+    async def _commit(self, batch: list[Posted]) -> None:
         batch_id = self._ids.ulid()
         try:
-            applied = await self._apply(batch_id, [op for op, _ in batch])
+            applied = await self._apply(batch_id, [op for op, _, _ in batch])
         except BatchFailed as error:
             await self._bisect(batch, error)
         except BatchUnknown as error:
@@ -197,45 +215,47 @@ class Coordinator:
             log.exception("the store does not say what became of a batch")
             return False
 
-    async def _bisect(self, batch: list[tuple[Op[Any], Done]], error: BatchFailed) -> None:
+    async def _bisect(self, batch: list[Posted], error: BatchFailed) -> None:
         if len(batch) == 1:
-            op, done = batch[0]
+            op, done, extra = batch[0]
             log.error("the store refused %s: %s", type(op).__name__, error)
             refused = StoreRefused(f"the store did not take the write, nothing changed: {error}")
             refused.__cause__ = error
-            _call(done, op, refused)
+            _call(done, op, refused, extra)
             return
         middle = len(batch) // 2
         await self._commit(batch[:middle])
         await self._commit(batch[middle:])
 
-    def _say_unknown(self, batch: list[tuple[Op[Any], Done]], error: Exception) -> None:
-        for op, done in batch:
+    def _say_unknown(self, batch: list[Posted], error: Exception) -> None:
+        for op, done, extra in batch:
             unknown = OutcomeUnknown(
                 f"{type(op).__name__} may or may not have happened ({error}); repeating it with the same key is safe"
             )
-            _call(done, op, unknown)
+            _call(done, op, unknown, extra)
         if self.on_unknown is not None:
             self.on_unknown()
 
-    def _answer(self, batch: list[tuple[Op[Any], Done]], applied: list[Applied]) -> None:
+    def _answer(self, batch: list[Posted], applied: list[Applied]) -> None:
         # In the order of the batch, wakes of an op before its answer: a run's owner then learns of everything
         # in the order of its history.
         debug = ops_log.isEnabledFor(logging.DEBUG)
         pass_on = self.hub.pass_on
-        for (op, done), (outcome, wakes) in zip(batch, applied, strict=True):
+        for (op, done, extra), (outcome, wakes) in zip(batch, applied, strict=True):
             if debug:
                 ops_log.debug("%r -> %r", op, outcome)
             for wake in wakes:
                 pass_on(wake)
-            _call(done, op, outcome)
+            _call(done, op, outcome, extra)
 
 
-def _settle(
-    future: "asyncio.Future[Any]", heard: Callable[[Any], None] | None, op: Op[Any], outcome: Any
-) -> None:
-    if heard is not None:
-        heard(outcome)
+def _hear_and_settle(op: Op[Any], outcome: Any, extra: Any) -> None:
+    heard, its_extra, future = extra
+    heard(outcome, its_extra)
+    _settle(op, outcome, future)
+
+
+def _settle(op: Op[Any], outcome: Any, future: "asyncio.Future[Any]") -> None:
     if future.done():
         return  # the caller was cancelled; the op stands
     if isinstance(outcome, BaseException):
@@ -244,8 +264,8 @@ def _settle(
         future.set_result(outcome)
 
 
-def _call(done: Done, op: Op[Any], outcome: Any) -> None:
+def _call(done: Done, op: Op[Any], outcome: Any, extra: Any) -> None:
     try:
-        done(op, outcome)
+        done(op, outcome, extra)
     except Exception:
         log.exception("a callback failed; its op stands")

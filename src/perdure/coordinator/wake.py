@@ -19,17 +19,18 @@ class RunEnding:
 
     def __init__(self) -> None:
         self.run: RunRecord | None = None
-        self._waiters: list[asyncio.Future[RunRecord]] = []
+        self._waiters: tuple[asyncio.Future[RunRecord], ...] = ()
 
     @property
     def is_awaited(self) -> bool:
-        return bool(self._waiters)
+        return any(not waiter.done() for waiter in self._waiters)
 
     def tell(self, run: RunRecord) -> None:
         self.run = run
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(run)
+        self._waiters = ()
 
     def give_up(self) -> None:
         """Nobody will tell any more: the app closes."""
@@ -37,16 +38,12 @@ class RunEnding:
             if not waiter.done():
                 waiter.set_exception(NotRunning("the app was closed before the run ended"))
 
-    async def wait(self) -> RunRecord:
-        """Until the run is told to have ended: at once if by this process, else by the slow poll."""
-        if self.run is not None:
-            return self.run
+    def waiter(self) -> "asyncio.Future[RunRecord]":
+        """Done when the run is told to have ended: at once if by this process, else by the slow poll."""
         waiter: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            return await waiter
-        finally:
-            self._waiters.remove(waiter)
+        # Those who gave up are dropped when the next one comes: no try and finally around every await.
+        self._waiters = (*(one for one in self._waiters if not one.done()), waiter)
+        return waiter
 
 
 class WakeHub:

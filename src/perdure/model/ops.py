@@ -67,12 +67,17 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StartRun(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
-    """Make a run, or find it under its id or key. With an `owner` it is born claimed."""
+    """Make a run, or find it under its id or key. With an `owner` it is born claimed.
+
+    `fresh` says that the id was made for this start alone: nobody looks for a run that has it. Should there be
+    one after all, the batch fails.
+    """
 
     run_id: str
     workflow: str
     version: int
     input: str
+    fresh: bool = False
     key: str | None = None
     tags: str | None = None
     entity_type: str | None = None

@@ -66,7 +66,7 @@ class Host(Protocol):
 
     registry: Registry
 
-    def post(self, op: ops.Op[Any], done: Callable[[Any, Any], None]) -> None: ...
+    def post(self, op: ops.Op[Any], done: Callable[[Any, Any, Any], None], extra: Any) -> None: ...
     def time(self) -> int: ...
     def run_body(self, call: StepCall[Any]) -> None: ...
     def as_step(self, function: Any) -> Step[..., Any]: ...
@@ -113,7 +113,6 @@ class Execution:
         "_branch",
         "_cancel_recorded",
         "_closed",
-        "_context",
         "_continue",
         "_failure",
         "_fresh",
@@ -170,16 +169,17 @@ class Execution:
         self._resting: dict[str, StepCall[Any]] = {}  # by path: steps between two attempts
         self._known: dict[str, StepRecord] = self._history.begun if self._history else {}
         self._standing: dict[str, Durable[Any]] = {}  # by path: where branches stand
-        self._fresh: list[Durable[Any]] = []  # stood at in this turn, not yet acted on
+        # What most runs never need is made when it is needed: a run in memory is to be small, and what the
+        # garbage collector must walk through costs all others.
+        self._fresh: list[Durable[Any]] | None = None  # stood at in this turn, not yet acted on
         self._loose: dict[str, StepRecord] | None = None  # that a retry freed from their old order
         self._left: set[str] | None = None  # paths whose branch was cancelled there
         self._bodies: dict[str, StepCall[Any]] = {}  # whose bodies are in flight
         self._spare: dict[str, ops.StepDone] = {}  # results from before a reload
-        self._unsaved: list[ops.StepDone] = []
-        self._closed: list[str] = []
-        self._runnable: deque[tuple[Branch, Any, BaseException | None]] = deque()
+        self._unsaved: tuple[ops.StepDone, ...] = ()
+        self._closed: list[str] | None = None
+        self._runnable: deque[tuple[Branch, Any, BaseException | None]] | None = None
         self._branch: Branch | None = None
-        self._context = Context(self)
         self.outstanding = 0
         self._attempts = 0  # calls made in this generation, to bound the history
         self._outcome: tuple[Any, BaseException | None] | None = None
@@ -205,9 +205,8 @@ class Execution:
             self._end_turn()
             return
         self._input = ""
-        root = Branch(self.workflow.function(self._context, *args), Scope(""))
-        self._runnable.append((root, None, None))
-        self._drain()
+        # The context is held by the code alone: held here too, a run that is over would be a cycle.
+        self._drain(Branch(self.workflow.function(Context(self), *args), Scope("")))
         if self._history is not None:
             self._replay(self._history)
         self._end_turn()
@@ -246,13 +245,13 @@ class Execution:
         if self._standing.get(call.path) is not call:
             return  # the branch has left: a result that comes too late is dropped
         if done.state == "retrying":
-            self._unsaved.append(done)
+            self._unsaved += (done,)
             self._rest(call, done.attempt)
         elif len(self._standing) == 1 and not self.outstanding and not self.cancel_requested:
             # Nothing else can come first: go on at once (see the top of this file).
-            self._unsaved.append(done)
-            self._go_on(call, done, value, error)
-            self._drain()
+            self._unsaved += (done,)
+            self._leave(call, done.recorded_at)
+            self._drain(call.branch, value, error)
         else:
             self._record(call, done, value, error)
         self._end_turn()
@@ -281,21 +280,35 @@ class Execution:
             )
         return self._branch
 
-    def _drain(self) -> None:
+    def _drain(
+        self, branch: Branch | None = None, value: Any = None, error: BaseException | None = None
+    ) -> None:
+        """Drive this branch, if one is given, and then whatever can go on."""
         # Whatever task we happen to be driven from is none of the workflow's business: an asyncio.timeout in
         # its code would cancel the engine. Without a task around it, it refuses to work.
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         if task is not None:
             asyncio._leave_task(loop, task)
         try:
-            while self._runnable and self._failure is None:
-                branch, value, error = self._runnable.popleft()
+            if branch is not None:
                 self._send(branch, value, error)
+            while self._runnable and self._failure is None:
+                self._send(*self._runnable.popleft())
         except NonDeterminism as mismatch:
             self._failure = mismatch
         finally:
             if task is not None:
                 asyncio._enter_task(loop, task)
+
+    def _let_run(
+        self, branch: Branch, value: Any, error: BaseException | None, *, first: bool = False
+    ) -> None:
+        if self._runnable is None:
+            self._runnable = deque()
+        if first:
+            self._runnable.appendleft((branch, value, error))
+        else:
+            self._runnable.append((branch, value, error))
 
     def _send(self, branch: Branch, value: Any, error: BaseException | None) -> None:
         if branch.ended:
@@ -319,14 +332,14 @@ class Execution:
 
     def _stand(self, branch: Branch, asked: Any) -> None:
         if not isinstance(asked, Durable) or asked.owner is not self or asked.used:
-            self._runnable.appendleft((branch, None, _foreign(branch, asked)))
+            self._let_run(branch, None, _foreign(branch, asked), first=True)
             return
         asked.used = True
         asked.branch = branch
         branch.stands = asked
         if branch.cancelled and not branch.told:
             branch.told = True
-            self._runnable.append((branch, None, asyncio.CancelledError()))
+            self._let_run(branch, None, asyncio.CancelledError())
             return
         if isinstance(asked, GatherCall):
             self._open_gather(asked)
@@ -336,15 +349,21 @@ class Execution:
             return
         self._attempts += 1
         if self._attempts > limits.steps_per_generation_max:
-            self._runnable.append((branch, None, _too_long()))
+            self._let_run(branch, None, _too_long())
             return
         self._standing[asked.path] = asked
         loose = self._loose.pop(asked.path, None) if self._loose is not None else None
         if loose is None:
-            self._fresh.append(asked)
+            self._note_fresh(asked)
         else:
             check_same(asked, loose)
             self._feed(loose)
+
+    def _note_fresh(self, call: Durable[Any]) -> None:
+        if self._fresh is None:
+            self._fresh = [call]
+        else:
+            self._fresh.append(call)
 
     def _branch_ended(self, branch: Branch, value: Any, error: BaseException | None) -> None:
         branch.ended = True
@@ -358,7 +377,7 @@ class Execution:
     def _open_gather(self, call: GatherCall) -> None:
         call.open = len(call.makers)
         if not call.makers:
-            self._runnable.append((call.branch, call.results, None))
+            self._let_run(call.branch, call.results, None)
             return
         while call.started < min(call.concurrency, len(call.makers)):
             self._start_branch(call)
@@ -369,7 +388,7 @@ class Execution:
         scope = Scope(f"{call.path}[{index}]/")
         branch = Branch(call.makers[index](), scope, call, index)
         call.branches.append(branch)
-        self._runnable.append((branch, None, None))
+        self._let_run(branch, None, None)
 
     def _join(
         self, call: GatherCall, branch: Branch, value: Any, error: BaseException | None
@@ -387,7 +406,7 @@ class Execution:
             self._start_branch(call)
         if call.open == 0:
             result = (None, call.failure) if call.failure is not None else (call.results, None)
-            self._runnable.append((call.branch, *result))
+            self._let_run(call.branch, *result)
 
     def _cancel_branch(self, branch: Branch) -> None:
         if branch.ended or branch.cancelled:
@@ -401,21 +420,25 @@ class Execution:
         elif stands is not None:
             branch.told = True
             self._abandon(stands)
-            self._runnable.append((branch, None, asyncio.CancelledError()))
+            self._let_run(branch, None, asyncio.CancelledError())
 
     def _abandon(self, call: Durable[Any]) -> None:
         """Its branch leaves this call for good: stop the body, close the wait."""
-        self._leave(call)
+        self._standing.pop(call.path, None)
         self._left = self._left or set()
         self._left.add(call.path)
         body = self._bodies.pop(call.path, None)
         if body is not None:
             body.cancel_body()
         if isinstance(call, WaitCall) and call.opened:
+            self._closed = self._closed or []
             self._closed.append(call.path)
 
-    def _leave(self, call: Durable[Any]) -> None:
-        self._standing.pop(call.path, None)
+    def _leave(self, call: Durable[Any], learnt_at: int) -> None:
+        """Its branch goes on with what was decided at that time."""
+        del self._standing[call.path]
+        if learnt_at > self.now:
+            self.now = learnt_at
 
     # --- feeding ---
 
@@ -457,7 +480,6 @@ class Execution:
         call = self._standing.get(done.path)
         if call is None:
             return
-        self.now = max(self.now, done.recorded_at or 0)
         try:
             value, error = call.settle(done)
         except Rejected as rejected:
@@ -466,8 +488,8 @@ class Execution:
         except Undecodable as failure:
             self._failure = failure
             return
-        self._leave(call)
-        self._runnable.append((call.branch, value, error))
+        self._leave(call, done.recorded_at or 0)
+        self._let_run(call.branch, value, error)
 
     def _feed_cancel(self, done: Completion | StepRecord) -> None:
         self._cancel_recorded = True
@@ -477,8 +499,8 @@ class Execution:
             if call is not None:
                 call.branch.told = True
                 self._abandon(call)
-                self._runnable.append((call.branch, None, asyncio.CancelledError()))
-        self._closed.clear()  # the store closed them with the record
+                self._let_run(call.branch, None, asyncio.CancelledError())
+        self._closed = None  # the store closed them with the record
         self._drain()
 
     def _reject(self, call: Durable[Any], reason: str) -> None:
@@ -507,7 +529,7 @@ class Execution:
         del self._resting[path]
         if self._standing.get(path) is call:
             self._known.pop(path, None)
-            self._fresh.append(call)
+            self._note_fresh(call)
 
     # --- the end of a turn ---
 
@@ -546,12 +568,13 @@ class Execution:
 
     def _record_cancel(self) -> None:
         if not self.outstanding:
-            self._fresh.clear()
+            self._fresh = None
             self._post(self._turn_op(ops.RecordCancel, paths=tuple(self._standing)))
 
     def _wind_down(self) -> None:
         """Pausing: what is in flight is still recorded, nothing new begins."""
-        self._fresh = [one for one in self._fresh if not self._use_spare(one)]
+        if self._fresh:
+            self._fresh = [one for one in self._fresh if not self._use_spare(one)]
         if self._bodies or self.outstanding or self._unsaved:
             # Results go alone, in an op that nothing can refuse: a resume may come before the park, and what
             # the code does next would then be recorded without what led to it.
@@ -560,7 +583,7 @@ class Execution:
         self._post(self._turn_op(ops.Suspend, park=True))
 
     def _act(self) -> None:
-        fresh, self._fresh = self._fresh, []
+        fresh, self._fresh = self._fresh or (), None
         waits: list[ops.Wait] = []
         bodies: list[StepCall[Any]] = []
         for call in fresh:
@@ -603,7 +626,7 @@ class Execution:
         if spare is None or spare.attempt < call.attempt:
             return False
         if spare.state == "retrying":
-            self._unsaved.append(spare)
+            self._unsaved += (spare,)
             self._rest(call, spare.attempt)
         else:
             self._record(call, spare, *_settle_done(call, spare))
@@ -631,10 +654,8 @@ class Execution:
 
     def _go_on(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
         if self._standing.get(call.path) is call:
-            if done.recorded_at > self.now:
-                self.now = done.recorded_at
-            del self._standing[call.path]
-            self._runnable.append((call.branch, value, error))
+            self._leave(call, done.recorded_at)
+            self._let_run(call.branch, value, error)
 
     def _post_send(self, call: SendCall[Any]) -> None:
         self._post(
@@ -651,27 +672,19 @@ class Execution:
     # --- ops and their answers ---
 
     def _turn_op(self, kind: type[Any], /, **fields: Any) -> Any:
-        steps, closed = tuple(self._unsaved), tuple(self._closed)
-        if steps:
-            self._unsaved.clear()
-        if closed:
-            self._closed.clear()
+        steps, self._unsaved = self._unsaved, ()
+        if self._closed:
+            fields["closed"] = tuple(self._closed)
+            self._closed = None
         return kind(
-            run_id=self.run_id,
-            fence=self.fence,
-            revision=self.revision,
-            steps=steps,
-            closed=closed,
-            **fields,
+            run_id=self.run_id, fence=self.fence, revision=self.revision, steps=steps, **fields
         )
 
     def _post(self, op: ops.TurnOp, then: Callable[[], None] | None = None) -> None:
         self.outstanding += 1
-        self.host.post(
-            op, self._on_ack if then is None else functools.partial(self._on_ack, then=then)
-        )
+        self.host.post(op, self._on_ack, then)
 
-    def _on_ack(self, op: ops.TurnOp, outcome: Any, then: Callable[[], None] | None = None) -> None:
+    def _on_ack(self, op: ops.TurnOp, outcome: Any, then: Callable[[], None] | None) -> None:
         self.outstanding -= 1
         if self.dead:
             if not isinstance(outcome, Advanced):
@@ -731,7 +744,7 @@ class Execution:
             if self._standing.get(call.path) is not call:
                 continue
             if hold:
-                self._fresh.append(call)
+                self._note_fresh(call)
             else:
                 self._bodies[call.path] = call
                 self.host.run_body(call)
@@ -776,7 +789,7 @@ class Execution:
             return
         self.dead = True
         leaves = [one.branch for one in self._standing.values()]
-        leaves += [one for one, _, _ in self._runnable]
+        leaves += [one for one, _, _ in self._runnable or ()]
         for branch in _from_the_inside(leaves):
             if not branch.ended:
                 _unwind(branch)

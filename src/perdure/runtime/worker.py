@@ -17,7 +17,7 @@ from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
-from perdure.model.outcomes import Advanced, Wake
+from perdure.model.outcomes import Advanced, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.steps import Bodies
@@ -89,6 +89,7 @@ class Worker(Service):
         self.timers = Timers(coordinator, clock)
         self.post = coordinator.post
         self.run_body = self._bodies.run
+        self.on_born = self._on_born
 
     # --- life ---
 
@@ -176,15 +177,11 @@ class Worker(Service):
     # --- claiming ---
 
     def reserve(self) -> bool:
-        """Whether a run may be born claimed by this worker; if so its place is kept until `unreserve`."""
+        """Whether a run may be born claimed by this worker; if so its place is kept until `on_born`."""
         if self.stopping or self._active() >= self._concurrency:
             return False
         self._reserved += 1
         return True
-
-    def unreserve(self) -> None:
-        """The run that a place was kept for was begun, or will not be."""
-        self._reserved -= 1
 
     def _active(self) -> int:
         return len(self._executions) - len(self._parked) + self._loading + self._reserved
@@ -234,8 +231,16 @@ class Worker(Service):
         for execution in carried.values():
             execution.stop_bodies()  # it is no longer ours
 
-    def adopt(self, run: RunRecord, args: tuple[Any, ...]) -> None:
-        """A run was born claimed by us: begin it. `args` are what its stored input decodes to."""
+    def _on_born(self, outcome: Any, args: tuple[Any, ...]) -> None:
+        """Begin a run that was to be born claimed as soon as it is committed, even if its starter was cancelled.
+
+        `args` are what its stored input decodes to.
+        """
+        self._reserved -= 1
+        started = outcome[0] if type(outcome) is tuple else outcome
+        if not isinstance(started, Started) or not started.created:
+            return
+        run = started.run
         if run.run_id in self._missed:
             self._missed.discard(run.run_id)
             self._spawn("reload", lambda: self._load([run.run_id], {}))
@@ -308,7 +313,7 @@ class Worker(Service):
             self._release(execution)
 
     def _release(self, execution: Execution) -> None:
-        def released(op: Any, outcome: Any) -> None:
+        def released(op: Any, outcome: Any, extra: Any) -> None:
             if isinstance(outcome, Advanced) and execution.parked and not execution.dead:
                 self._forget(execution)
                 execution.evict()
@@ -445,7 +450,7 @@ class Worker(Service):
         return len(self._executions)
 
 
-def _ignore(op: Any, outcome: Any) -> None:
+def _ignore(op: Any, outcome: Any, extra: Any) -> None:
     """Nobody waits for this answer; what is not done now is found again by the upkeep."""
 
 

@@ -66,6 +66,11 @@ class MemoryTables(Tables):
     def run(self, run_id: str) -> RunRecord | None:
         return self.runs_by_id.get(run_id)
 
+    def add_run(self, run: RunRecord) -> None:
+        if run.run_id in self.runs_by_id:
+            raise ValueError(f"second run of the id {run.run_id!r}")
+        self.runs_by_id[run.run_id] = run
+
     def put_run(self, run: RunRecord) -> None:
         self.runs_by_id[run.run_id] = run
 

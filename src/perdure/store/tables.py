@@ -48,8 +48,12 @@ class Tables(ABC):
     def run(self, run_id: str) -> RunRecord | None: ...
 
     @abstractmethod
+    def add_run(self, run: RunRecord) -> None:
+        """Insert a row that must be new; a second run of an id is an error of the batch."""
+
+    @abstractmethod
     def put_run(self, run: RunRecord) -> None:
-        """Insert or replace the row of `run.run_id`."""
+        """Replace the row of `run.run_id`."""
 
     @abstractmethod
     def delete_run(self, run_id: str) -> None:

@@ -10,7 +10,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -47,12 +47,22 @@ class ArgsCodec:
 
     def encode(self, args: tuple[Any, ...]) -> str:
         """The text of these arguments and of the defaults of those left out."""
-        return self._text([text for text, _ in self._each(args)])
+        return self.roundtrip(args)[0]
 
     def roundtrip(self, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """The text, and the arguments as a run will get them."""
-        each = list(self._each(args))
-        return self._text([text for text, _ in each]), self._filled([back for _, back in each])
+        self._check_count(len(args))
+        texts: list[str] = []
+        values: list[Any] = []
+        try:
+            for codec, value in zip(self._codecs, args, strict=False):
+                text, back = codec.roundtrip(value)
+                texts.append(text)
+                values.append(back)
+        except Unencodable as refused:
+            place = self.params[len(texts)].name + refused.place.removeprefix("$")
+            raise Unencodable(place, refused.reason) from refused
+        return self._text(texts), self._filled(values)
 
     def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """Typed arguments; those missing at the end get their defaults. Raises `BadPayload`."""
@@ -80,15 +90,6 @@ class ArgsCodec:
             schema["prefixItems"] = items
         return schema | {"items": False} | ({"$defs": definitions} if definitions else {})
 
-    def _each(self, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-        self._check_count(len(args))
-        for param, codec, value in zip(self.params, self._codecs, args, strict=False):
-            try:
-                yield codec.roundtrip(value)
-            except Unencodable as refused:
-                place = param.name + refused.place.removeprefix("$")
-                raise Unencodable(place, refused.reason) from refused
-
     def _text(self, texts: list[str]) -> str:
         # Defaults are stored too: a run must not change its input because the code changed a
         # default.
@@ -114,6 +115,8 @@ class ArgsCodec:
             ) from bad
 
     def _filled(self, values: list[Any]) -> tuple[Any, ...]:
+        if len(values) == len(self.params):
+            return tuple(values)
         return (*values, *(one.default for one in self.params[len(values) :]))
 
     def _check_count(self, given: int) -> None:

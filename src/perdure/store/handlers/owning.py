@@ -33,7 +33,7 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
     found = _found_by_key(tables, op)
     if found is not None:
         return found
-    found = _found_by_id(tables, op)
+    found = None if op.fresh else _found_by_id(tables, op)
     if isinstance(found, Refusal):
         return found
     if op.key is not None:
@@ -51,7 +51,7 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
     if found is not None:
         return found
     run = _new_run(tables, op)
-    tables.put_run(run)
+    tables.add_run(run)
     tell(tables, run, "workflow.run_started", {"version": run.version})
     if run.status == "ready":
         tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0))

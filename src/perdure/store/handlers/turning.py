@@ -324,8 +324,15 @@ def end_run(
         pause_requested=False,
     )
     tell(tables, run, f"workflow.run_{status}", _last_words(run))
+    watchers = tables.watchers_on_run(run.run_id)
+    if watchers:
+        _tell_waiters(tables, run, watchers)
+    tables.wakes.append(Wake("ended", run.run_id, owner, run=run))
+
+
+def _tell_waiters(tables: Tables, run: RunRecord, watchers: list[WatcherRecord]) -> None:
     # A wait may name this run twice: its first mention wins.
-    first_of = {(one.run_id, one.path): one for one in reversed(tables.watchers_on_run(run.run_id))}
+    first_of = {(one.run_id, one.path): one for one in reversed(watchers)}
     for watcher in reversed(first_of.values()):
         waiter = tables.run(watcher.run_id)
         in_time = watcher.deadline_at is None or tables.now <= watcher.deadline_at
@@ -333,10 +340,10 @@ def end_run(
         if waiter is not None and run.parent_run_id == waiter.run_id:
             # Both were cancelled at once and the child was quicker: the parent is to learn of its own cancel
             # here, not of the child's, and closes this wait when it does.
-            in_time = in_time and not (status == "cancelled" and _cancel_is_ahead(tables, waiter))
+            cancelled = run.status == "cancelled"
+            in_time = in_time and not (cancelled and _cancel_is_ahead(tables, waiter))
         if waiter is not None and ended is not None and in_time:
             waiting.resolve(tables, waiter, watcher.path, **ended)
-    tables.wakes.append(Wake("ended", run.run_id, owner, run=run))
 
 
 def _last_words(run: RunRecord) -> dict[str, object]:

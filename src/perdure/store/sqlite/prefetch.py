@@ -39,7 +39,8 @@ def wanted(batch: Iterable[ops.Op[Any]]) -> Wanted:
 
 
 def _start_run(want: Wanted, op: ops.StartRun) -> None:
-    want.runs.add(op.run_id)
+    if not op.fresh:
+        want.runs.add(op.run_id)
     if op.parent_run_id is not None:
         want.runs.add(op.parent_run_id)
     if op.key is not None:

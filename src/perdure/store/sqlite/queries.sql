@@ -174,6 +174,12 @@ insert into runs (
 )
 select *, 0, 0, 0, 0, 0 from ({rows}) limit ?;
 
+-- name: end_runs
+-- Completed, or parked and let go: nobody owns it any more. A third of the binding of change_runs.
+update runs set status = v.column2, finished_at = v.column3, output = v.column4, owner = null, fence = 0
+from (select * from ({rows}) limit ?) as v
+where runs.run_id = v.column1;
+
 -- name: move_runs
 -- Parked and woken: the moves of a healthy run between its start and its end.
 update runs set status = v.column2, owner = v.column3, fence = v.column4, revision = v.column5

@@ -33,10 +33,12 @@ class Remembered:
     def __init__(self) -> None:
         self._data_version: int | None = None
         self.number = 0  # of the last commit
+        self.position: int | None = None  # of the last event
         self.runs: dict[str, RunRecord | None] = {}
         self.watchers: dict[str, dict[tuple[str, int], WatcherRecord]] = {}
         self.signals: dict[str, dict[str, SignalRecord]] = {}
         self.waits: dict[str, dict[str, StepRecord]] = {}
+        self.unwatched: set[str] = set()  # runs that no run waits for, seen from their birth on
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
 
     def holds(self, data_version: int) -> bool:
@@ -50,10 +52,12 @@ class Remembered:
     def forget(self) -> None:
         """Trust nothing: somebody else wrote, or the last transaction did not end in a commit."""
         self._data_version = None
+        self.position = None
         self.runs.clear()
         self.watchers.clear()
         self.signals.clear()
         self.waits.clear()
+        self.unwatched.clear()
         self.workflows.clear()
 
     def decided(self, steps: Iterable[StepRecord | None]) -> None:
@@ -74,8 +78,9 @@ class Remembered:
         """Drop what is at rest or too large among the runs a batch touched, and the oldest over the bound."""
         for run_id in touched:
             run = self.runs.get(run_id)
-            if run is not None and (_is_large(run) or _is_at_rest(run)):
+            if run is not None and (_is_at_rest(run) or _is_large(run)):
                 self.drop(run_id)
+                continue
             signals = self.signals.get(run_id)
             if signals and _are_many(signals):
                 del self.signals[run_id]
@@ -88,6 +93,7 @@ class Remembered:
         self.watchers.pop(run_id, None)
         self.signals.pop(run_id, None)
         self.waits.pop(run_id, None)
+        self.unwatched.discard(run_id)
 
 
 def _is_at_rest(run: RunRecord) -> bool:

@@ -23,18 +23,28 @@ from perdure.model.records import (
 )
 from perdure.store.sqlite.statements import Statements, queries
 
+Change = tuple[Any, Any]  # a row as it is in the file, and as it is to be
+
 # Variables of one statement. SQLite takes 32,766; one this large already weighs a megabyte.
 _variables_max: Final = 16_384
 # Fewer rows than this are not worth a call of their own, if another shape is written anyway.
 _worth_a_call: Final = 32
 
 
-def _nothing(row: Any) -> tuple[()]:
-    return ()
+def _getter(names: Sequence[str]) -> Callable[[Any], tuple[object, ...]]:
+    """The fields of these names as a tuple, however many they are."""
+    if not names:
+        return lambda row: ()
+    if len(names) == 1:
+        return lambda row: (getattr(row, names[0]),)
+    return attrgetter(*names)
 
 
 class Shape:
-    """A statement of queries.sql and the columns it binds. Other fields are `given` or defaults."""
+    """A statement of queries.sql and the columns it binds.
+
+    It sets the fields that are `given` itself; others are as they were (update), or defaults (insert).
+    """
 
     def __init__(
         self,
@@ -45,17 +55,17 @@ class Shape:
     ) -> None:
         bound = columns or record.__struct_fields__
         rest = [one for one in msgspec.structs.fields(record) if one.name not in bound]
-        self._rest: Callable[[Any], object] = (
-            attrgetter(*(one.name for one in rest)) if rest else _nothing
-        )
-        self._given = tuple(given.get(one.name, one.default) for one in rest)
+        self._rest = _getter([one.name for one in rest])
+        self._usual = tuple(given.get(one.name, one.default) for one in rest)
+        self._kept = _getter([one.name for one in rest if one.name not in given])
+        self._set = _getter(list(given))
+        self._given = tuple(given.values())
         self._init(name, len(bound), attrgetter(*bound))
 
     @classmethod
     def of_tuples(cls, name: str, width: int) -> "Shape":
         """A shape for rows that are tuples of just the columns."""
         shape = cls.__new__(cls)
-        shape._rest, shape._given = _nothing, ()
         shape._init(name, width, tuple)
         return shape
 
@@ -69,13 +79,24 @@ class Shape:
             self._rows_max *= 2
 
     def fitting(self, rows: list[Any]) -> list[Any]:
-        """The rows whose fields that are not bound are as the statement sets them."""
-        rest, given = self._rest, self._given
-        return [row for row in rows if rest(row) == given]
+        """The rows to insert whose fields that are not bound are as the statement sets them."""
+        rest, usual = self._rest, self._usual
+        return [row for row in rows if rest(row) == usual]
 
-    def fits_change(self, old: Any, new: Any) -> bool:
-        """Whether the fields that are not bound are unchanged."""
-        return bool(self._rest(old) == self._rest(new))
+    def split(self, changes: list[Change]) -> tuple[list[Any], list[Change]]:
+        """The new rows of those (old, new) pairs that this statement can tell, and the other pairs.
+
+        It can if the fields that are not bound are unchanged, or as the statement sets them.
+        """
+        kept, set_, given = self._kept, self._set, self._given
+        fitting, others = [], []
+        for change in changes:
+            old, new = change
+            if set_(new) == given and kept(old) == kept(new):
+                fitting.append(new)
+            else:
+                others.append(change)
+        return fitting, others
 
     def write(self, sql: Statements, rows: Sequence[Any]) -> None:
         """Write rows of this shape, with as few calls as fit."""
@@ -120,19 +141,15 @@ def write_new(sql: Statements, rows: Iterable[Any], *shapes: Shape) -> None:
     _write(sql, shapes, [*groups, left])
 
 
-def write_changed(sql: Statements, changes: Iterable[tuple[Any, Any]], *shapes: Shape) -> list[Any]:
+def write_changed(sql: Statements, changes: list[Change], *shapes: Shape) -> list[Any]:
     """Update rows from (old, new) pairs, likewise; gives back those that no shape can tell."""
-    groups: list[list[Any]] = [[] for _ in shapes]
-    left = []
-    for old, new in changes:
-        for shape, group in zip(shapes, groups, strict=True):
-            if shape.fits_change(old, new):
-                group.append(new)
-                break
-        else:
-            left.append(new)
+    groups: list[list[Any]] = []
+    left = changes
+    for shape in shapes:
+        fitting, left = shape.split(left)
+        groups.append(fitting)
     _write(sql, shapes, groups)
-    return left
+    return [new for _, new in left]
 
 
 def _write(sql: Statements, shapes: Sequence[Shape], groups: list[list[Any]]) -> None:
@@ -162,6 +179,9 @@ insert_plain_runs = Shape(
         "fence",
         "ready_at",
     ),
+)
+end_runs = Shape(
+    "end_runs", RunRecord, ("run_id", "status", "finished_at", "output"), owner=None, fence=0
 )
 move_runs = Shape("move_runs", RunRecord, ("run_id", "status", "owner", "fence", "revision"))
 change_runs = Shape(

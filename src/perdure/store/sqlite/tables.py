@@ -88,13 +88,14 @@ class SqliteTables(Tables):
         self._remembered = remembered
         self._seq = number * seqs_per_commit
         self._seq_max = self._seq + seqs_per_commit - 1
-        self._position: int | None = None
+        self._position = remembered.position
 
         # Shared with the batches before and after; the rest belongs to this one.
         self._runs = remembered.runs
         self._watchers = remembered.watchers
         self._signals = remembered.signals
         self._waits = remembered.waits
+        self._unwatched = remembered.unwatched
         self._workflows = remembered.workflows
 
         self._touched: dict[str, None] = {}  # runs that were loaded or written
@@ -147,6 +148,7 @@ class SqliteTables(Tables):
         want = wanted(batch)
         want.runs = {one for one in want.runs if one not in self._runs}
         want.inside = {one for one in want.inside if not self._is_known_inside(one)}
+        want.targets -= self._unwatched
         want.waits = {at for at in want.waits if at[1] not in self._waits.get(at[0], ())}
         if not want.only_runs():
             self._load(want)
@@ -234,23 +236,28 @@ class SqliteTables(Tables):
         self._touched[run_id] = None
         return run
 
+    def add_run(self, run: RunRecord) -> None:
+        run_id = run.run_id
+        if self._runs.get(run_id) is not None:  # one that is in the file breaks the unique index
+            raise ValueError(f"second run of the id {run_id!r}")
+        self._runs[run_id] = run
+        self._touched[run_id] = self._new_runs[run_id] = None
+        # A run that is not in the file has nothing there: no waits or signals to look for.
+        self._watchers[run_id] = {}
+        self._signals[run_id] = {}
+        self._unwatched.add(run_id)
+        if run.parent_run_id is not None:
+            self._new_children.setdefault(run.parent_run_id, []).append(run_id)
+
     def put_run(self, run: RunRecord) -> None:
         run_id = run.run_id
-        old = self.run(run_id)
-        if old is None:
-            self._born(run)
-        elif run_id not in self._new_runs:
-            self._stored_runs.setdefault(run_id, old)
+        if run_id not in self._new_runs and run_id not in self._stored_runs:
+            old = self.run(run_id)
+            if old is None:
+                raise ValueError(f"no run of the id {run_id!r}")
+            self._stored_runs[run_id] = old
         self._runs[run_id] = run
         self._touched[run_id] = None
-
-    def _born(self, run: RunRecord) -> None:
-        """A run that is not in the file has nothing there: no waits or signals to look for."""
-        self._new_runs[run.run_id] = None
-        self._watchers[run.run_id] = {}
-        self._signals[run.run_id] = {}
-        if run.parent_run_id is not None:
-            self._new_children.setdefault(run.parent_run_id, []).append(run.run_id)
 
     def delete_run(self, run_id: str) -> None:
         # Only pruning deletes, and it has just flushed: nothing of an ended run is pending.
@@ -260,6 +267,7 @@ class SqliteTables(Tables):
         self._watchers[run_id] = {}
         self._signals[run_id] = {}
         self._waits.pop(run_id, None)
+        self._unwatched.discard(run_id)
         for key in [key for key in self._steps if key[0] == run_id]:
             del self._steps[key]
         self._keys.clear()
@@ -371,6 +379,8 @@ class SqliteTables(Tables):
         return rows
 
     def watchers_on_run(self, run_id: str) -> list[WatcherRecord]:
+        if run_id in self._unwatched:
+            return []
         stored = self._stored_on_run.get(run_id)
         if stored is None:
             stored = self._read(decode_watchers, "watchers_on_run", run_id=run_id)
@@ -411,6 +421,7 @@ class SqliteTables(Tables):
         self._added_watchers[key] = watcher
         if watcher.kind == "run":
             self._added_on_run.setdefault(watcher.target, {})[key] = watcher
+            self._unwatched.discard(watcher.target)
 
     def delete_watchers(self, run_id: str, path: str | None = None) -> None:
         rows = self._watchers_of(run_id)
@@ -607,12 +618,12 @@ class SqliteTables(Tables):
     def _flush_runs(self) -> None:
         sql = self._sql
         if self._stored_runs:
-            changes = (
+            changes = [
                 (old, run)
                 for run_id, old in self._stored_runs.items()
                 if (run := self._runs[run_id]) is not None
-            )
-            renewed = shapes.write_changed(sql, changes, shapes.move_runs, shapes.change_runs)
+            ]
+            renewed = shapes.write_changed(sql, changes, *_changes_of_runs)
             if renewed:
                 self._rewrite(renewed)
             self._stored_runs.clear()
@@ -635,8 +646,8 @@ class SqliteTables(Tables):
             shapes.write_new(sql, self._added_steps.values(), *_new_steps)
             self._added_steps.clear()
         if self._stored_steps:
-            changes = ((old, self._steps[key]) for key, old in self._stored_steps.items())
-            shapes.put_steps.write(sql, shapes.write_changed(sql, changes, shapes.decide_waits))
+            decided = [(old, self._steps[key]) for key, old in self._stored_steps.items()]
+            shapes.put_steps.write(sql, shapes.write_changed(sql, decided, shapes.decide_waits))
             self._stored_steps.clear()
         if self._put_steps:
             shapes.put_steps.write(sql, list(self._put_steps.values()))
@@ -668,10 +679,12 @@ class SqliteTables(Tables):
 
     def remember(self) -> None:
         """The batch is committed: leave to the next one what is worth keeping."""
+        self._remembered.position = self._position
         self._remembered.decided(self._steps.values())
         self._remembered.trim(self._touched)
 
 
+_changes_of_runs = (shapes.end_runs, shapes.move_runs, shapes.change_runs)
 _new_steps = (shapes.insert_plain_steps, shapes.insert_open_waits, shapes.insert_steps)
 
 _deletions_of_runs = (

@@ -1,6 +1,9 @@
 """Starting runs: ids, keys, later starts, children, and a signal that starts its run."""
 
+import pytest
+
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, Refusal, Started
+from perdure.store.base import BatchFailed
 from perdure.testing.conformance.driver import (
     HOUR,
     WORKER,
@@ -43,6 +46,17 @@ class TestStarting(Subject):
         again = await d.start("r1")
         assert isinstance(again, Started) and not again.created
         assert again.run.status == "completed"
+
+    async def test_a_fresh_id_is_looked_for_nowhere_and_given_to_one_run_only(
+        self, d: Driver
+    ) -> None:
+        started = await d.start("r1", input="1", fresh=True)
+        assert isinstance(started, Started) and started.created
+        before = await d.run("r1")
+        with pytest.raises(BatchFailed):
+            await d.start("r1", input="2", fresh=True)
+        assert await d.run("r1") == before
+        assert len(await d.facts("workflow.run_started")) == 1
 
     async def test_an_id_of_another_workflow_is_a_conflict(self, d: Driver) -> None:
         await d.start("r1")
