@@ -214,21 +214,25 @@ async def w4(order: Order, watch: Stopwatch) -> Values:
     """Start runs whose first step is held, signal them all, let go: every wait finds its signal."""
     path = path_of(order)
     async with make_app(url_of(path)) as app:
-        await signal_all(app, order.warm)
-
-        async def start_and_send(number: int) -> RunHandle[int]:
-            run = await app.start(held_then_wait, number)
-            sent = await app.signal(run.id, go, number)
-            if not isinstance(sent, Buffered):
-                raise AssertionError(f"the signal was not buffered: {sent}")
-            return run
-
+        await signal_early(app, order.warm)
+        gate.clear()
         with watch:
-            runs = await asyncio.gather(*(start_and_send(n) for n in range(order.size)))
-            gate.set()
-            results = await asyncio.gather(*(run.result() for run in runs))
-    check(list(results), order.size)
+            results = await signal_early(app, order.size)
+    check(results, order.size)
     return {"runs_s": order.size / watch.seconds}
+
+
+async def signal_early(app: App, count: int) -> list[int]:
+    async def start_and_send(number: int) -> RunHandle[int]:
+        run = await app.start(held_then_wait, number)
+        sent = await app.signal(run.id, go, number)
+        if not isinstance(sent, Buffered):
+            raise AssertionError(f"the signal was not buffered: {sent}")
+        return run
+
+    runs = await asyncio.gather(*(start_and_send(number) for number in range(count)))
+    gate.set()
+    return list(await asyncio.gather(*(run.result() for run in runs)))
 
 
 # --- W6: many waiting runs -----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, TypeVarTuple, over
 import msgspec
 
 from perdure.channels import Signal
-from perdure.coordinator.coordinator import Coordinator
+from perdure.coordinator.coordinator import Coordinator, Done
 from perdure.coordinator.wake import RunEnding
 from perdure.errors import (
     AfterFork,
@@ -684,10 +684,15 @@ class _Upkeep(Service):
 
     async def _tell_endings(self) -> None:
         engine = self._app._engine()
-        hub = engine.coordinator.hub
+        hub, worker = engine.coordinator.hub, engine.worker
+
+        def elsewhere(run_id: str) -> bool:
+            """Not held by our own worker, who will tell of its end at once."""
+            return worker is None or not worker.holds(run_id)
+
         while True:
             await asyncio.sleep(_endings_every_s)
-            awaited = hub.awaited()
+            awaited = hub.awaited(elsewhere)
             for first in range(0, len(awaited), limits.page_rows_max):
                 chunk = awaited[first : first + limits.page_rows_max]
                 for run in await engine.store.ended(chunk):
@@ -699,7 +704,7 @@ class _Upkeep(Service):
             await self._app.prune()
 
 
-def _heard(engine: Engine, op: ops.StartRun) -> Callable[[Any, Any], None] | None:
+def _heard(engine: Engine, op: ops.StartRun) -> Done | None:
     """Who hears first of a start: the worker, if the run is to be born claimed by it."""
     return None if engine.worker is None or op.owner is None else engine.worker.on_born
 

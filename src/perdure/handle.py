@@ -50,7 +50,8 @@ class RunHandle(RunEnd[R], Generic[R]):
         created: bool = False,
         fresh: bool = False,
     ) -> None:
-        super().__init__(run_id, codec)
+        self.run_id = run_id
+        self._codec = codec
         self._app = app
         self._ending = ending
         self._fresh = fresh  # started just now by this process: its end cannot have been missed

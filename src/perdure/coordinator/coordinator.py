@@ -26,7 +26,8 @@ A = TypeVar("A")
 # Gets the op, its outcome or the exception that took its place, and what was posted beside the op. That third
 # one is for speed: a closure or a partial for each op would be three more objects for the collector to walk.
 Done = Callable[[Any, Any, Any], None]
-Posted = tuple[Op[Any], Done, Any]
+# An op, who is called first with its outcome, what for, and who awaits it.
+Posted = tuple[Op[Any], Done | None, Any, "asyncio.Future[Any] | None"]
 
 log = logging.getLogger("perdure.coordinator")
 ops_log = logging.getLogger("perdure.ops")
@@ -93,34 +94,26 @@ class Coordinator:
 
     # --- asking ---
 
-    def submit(
-        self, op: Op[A], heard: Callable[[Any, Any], None] | None = None, extra: Any = None
-    ) -> Awaitable[A]:
+    def submit(self, op: Op[A], done: Done | None = None, extra: Any = None) -> Awaitable[A]:
         """Apply an op and give its outcome.
 
-        `heard` gets the outcome (or the error), and `extra`, first: in commit order, and even if the caller
-        was cancelled.
+        `done` gets it first: in commit order, and even if the caller was cancelled.
         """
         if len(self._queue) >= limits.queue_ops_max:
-            return self._submit_later(op, heard, extra)
+            return self._submit_later(op, done, extra)
         # Not a coroutine, for speed: while the op is decided the caller alone is suspended.
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        if heard is None:
-            self.post(op, _settle, future)
-        else:
-            self.post(op, _hear_and_settle, (heard, extra, future))
+        self.post(op, done, extra, future)
         return future
 
-    async def _submit_later(
-        self, op: Op[A], heard: Callable[[Any, Any], None] | None, extra: Any
-    ) -> A:
+    async def _submit_later(self, op: Op[A], done: Done | None, extra: Any) -> A:
         try:
             await self._wait_for_space()
         except BaseException as error:
-            if heard is not None:
-                heard(error, extra)  # it may have kept a place for what will not come
+            if done is not None:
+                done(op, error, extra)  # it may have kept a place for what will not come
             raise
-        return await self.submit(op, heard, extra)
+        return await self.submit(op, done, extra)
 
     async def submit_many(self, ops: Sequence[Op[A]]) -> list[A]:
         """Apply many ops, each on its own; the outcomes in the same order."""
@@ -130,16 +123,23 @@ class Coordinator:
             if len(self._queue) >= limits.queue_ops_max:
                 await self._wait_for_space()
             future: asyncio.Future[A] = loop.create_future()
-            self.post(op, _settle, future)
+            self.post(op, None, None, future)
             futures.append(future)
         return list(await asyncio.gather(*futures))
 
-    def post(self, op: Op[Any], done: Done, extra: Any = None) -> None:
+    def post(
+        self,
+        op: Op[Any],
+        done: Done | None,
+        extra: Any = None,
+        future: "asyncio.Future[Any] | None" = None,
+    ) -> None:
         """Queue an op and be called back in commit order; for the runtime, whose bound is its run count."""
         if self._closed:
-            done(op, NotRunning("the app is closed: nothing can be written any more"), extra)
+            closed = NotRunning("the app is closed: nothing can be written any more")
+            _tell((op, done, extra, future), closed)
             return
-        self._queue.append((op, done, extra))
+        self._queue.append((op, done, extra, future))
         if not self._work.is_set():
             self._work.set()
 
@@ -181,7 +181,7 @@ class Coordinator:
     async def _commit(self, batch: list[Posted]) -> None:
         batch_id = self._ids.ulid()
         try:
-            applied = await self._apply(batch_id, [op for op, _, _ in batch])
+            applied = await self._apply(batch_id, [posted[0] for posted in batch])
         except BatchFailed as error:
             await self._bisect(batch, error)
         except BatchUnknown as error:
@@ -217,22 +217,22 @@ class Coordinator:
 
     async def _bisect(self, batch: list[Posted], error: BatchFailed) -> None:
         if len(batch) == 1:
-            op, done, extra = batch[0]
-            log.error("the store refused %s: %s", type(op).__name__, error)
+            log.error("the store refused %s: %s", type(batch[0][0]).__name__, error)
             refused = StoreRefused(f"the store did not take the write, nothing changed: {error}")
             refused.__cause__ = error
-            _call(done, op, refused, extra)
+            _tell(batch[0], refused)
             return
         middle = len(batch) // 2
         await self._commit(batch[:middle])
         await self._commit(batch[middle:])
 
     def _say_unknown(self, batch: list[Posted], error: Exception) -> None:
-        for op, done, extra in batch:
+        for posted in batch:
             unknown = OutcomeUnknown(
-                f"{type(op).__name__} may or may not have happened ({error}); repeating it with the same key is safe"
+                f"{type(posted[0]).__name__} may or may not have happened ({error}); "
+                "repeating it with the same key is safe"
             )
-            _call(done, op, unknown, extra)
+            _tell(posted, unknown)
         if self.on_unknown is not None:
             self.on_unknown()
 
@@ -241,31 +241,24 @@ class Coordinator:
         # in the order of its history.
         debug = ops_log.isEnabledFor(logging.DEBUG)
         pass_on = self.hub.pass_on
-        for (op, done, extra), (outcome, wakes) in zip(batch, applied, strict=True):
+        for posted, answer in zip(batch, applied, strict=True):
             if debug:
-                ops_log.debug("%r -> %r", op, outcome)
-            for wake in wakes:
+                ops_log.debug("%r -> %r", posted[0], answer.outcome)
+            for wake in answer.wakes:
                 pass_on(wake)
-            _call(done, op, outcome, extra)
+            _tell(posted, answer.outcome)
 
 
-def _hear_and_settle(op: Op[Any], outcome: Any, extra: Any) -> None:
-    heard, its_extra, future = extra
-    heard(outcome, its_extra)
-    _settle(op, outcome, future)
-
-
-def _settle(op: Op[Any], outcome: Any, future: "asyncio.Future[Any]") -> None:
-    if future.done():
-        return  # the caller was cancelled; the op stands
+def _tell(posted: Posted, outcome: Any) -> None:
+    op, done, extra, future = posted
+    if done is not None:
+        try:
+            done(op, outcome, extra)
+        except Exception:
+            log.exception("a callback failed; its op stands")
+    if future is None or future.done():
+        return  # nobody awaits it, or the caller was cancelled; the op stands
     if isinstance(outcome, BaseException):
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
-
-
-def _call(done: Done, op: Op[Any], outcome: Any, extra: Any) -> None:
-    try:
-        done(op, outcome, extra)
-    except Exception:
-        log.exception("a callback failed; its op stands")

@@ -11,6 +11,8 @@ from perdure.errors import NotRunning
 from perdure.model.outcomes import Wake
 from perdure.model.records import RunRecord
 
+_endings_unswept = 1000
+
 
 class RunEnding:
     """Where the end of one run will be told. Shared by all handles of that run; lives as long as they do."""
@@ -42,7 +44,8 @@ class RunEnding:
         """Done when the run is told to have ended: at once if by this process, else by the slow poll."""
         waiter: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
         # Those who gave up are dropped when the next one comes: no try and finally around every await.
-        self._waiters = (*(one for one in self._waiters if not one.done()), waiter)
+        others = [one for one in self._waiters if not one.done()] if self._waiters else ()
+        self._waiters = (*others, waiter)
         return waiter
 
 
@@ -51,7 +54,10 @@ class WakeHub:
 
     def __init__(self) -> None:
         self._hear: Callable[[Wake], None] | None = None
-        self._endings: weakref.WeakValueDictionary[str, RunEnding] = weakref.WeakValueDictionary()
+        # Bare references, the dead ones swept now and then: a WeakValueDictionary costs four times as much,
+        # and this is paid for every run that is started.
+        self._endings: dict[str, weakref.ref[RunEnding]] = {}
+        self._sweep_at = _endings_unswept
 
     def attach(self, hear: Callable[[Wake], None] | None) -> None:
         """The worker listens from now on (None: nobody does)."""
@@ -59,7 +65,8 @@ class WakeHub:
 
     def pass_on(self, wake: Wake) -> None:
         if wake.kind == "ended":
-            ending = self._endings.get(wake.run_id)
+            found = self._endings.get(wake.run_id)
+            ending = None if found is None else found()
             if ending is not None and wake.run is not None:
                 ending.tell(wake.run)
         if self._hear is not None:
@@ -67,16 +74,32 @@ class WakeHub:
 
     def close(self) -> None:
         """Release those who await the end of a run."""
-        for ending in list(self._endings.values()):
-            ending.give_up()
+        for found in list(self._endings.values()):
+            ending = found()
+            if ending is not None:
+                ending.give_up()
 
-    def awaited(self) -> list[str]:
-        """The runs whose end somebody here awaits."""
-        return [run_id for run_id, ending in self._endings.items() if ending.is_awaited]
+    def awaited(self, elsewhere: Callable[[str], bool]) -> list[str]:
+        """The runs whose end somebody here awaits, of those that run elsewhere."""
+        return [
+            run_id
+            for run_id, found in self._endings.items()
+            if elsewhere(run_id) and (ending := found()) is not None and ending.is_awaited
+        ]
 
     def ending(self, run_id: str) -> RunEnding:
         """Where the end of this run will be told."""
-        ending = self._endings.get(run_id)
+        found = self._endings.get(run_id)
+        ending = None if found is None else found()
         if ending is None:
-            ending = self._endings[run_id] = RunEnding()
+            ending = RunEnding()
+            self._endings[run_id] = weakref.ref(ending)
+            if len(self._endings) > self._sweep_at:
+                self._sweep()
         return ending
+
+    def _sweep(self) -> None:
+        dead = [run_id for run_id, found in self._endings.items() if found() is None]
+        for run_id in dead:
+            del self._endings[run_id]
+        self._sweep_at = 2 * len(self._endings) + _endings_unswept

@@ -66,7 +66,8 @@ class Scope:
 
     __slots__ = ("chance", "counts", "prefix")
 
-    def __init__(self, prefix: str) -> None:
+    def enter(self, prefix: str) -> None:
+        """Count anew, under this prefix."""
         if len(prefix) > _prefix_chars_max:
             raise BadValue(
                 "path", prefix, f"nests too deep; at most {_prefix_chars_max} characters"
@@ -135,7 +136,7 @@ class Context:
         return derived_ulid(self._chance("ulid"), self._execution.now, 0)
 
     def _chance(self, purpose: str) -> bytes:
-        scope = self._scope()
+        scope = self._execution.current_branch()
         scope.chance += 1
         execution = self._execution
         seed = f"{execution.run_id}/{execution.generation}/{scope.prefix}/{purpose}/{scope.chance}"
@@ -158,7 +159,13 @@ class Context:
     def step(self, step: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
         """Run a step once and record its result; a replay takes the record."""
         made = step if type(step) is Step else self._execution.host.as_step(step)
-        return StepCall(self._execution, self._scope().allocate(made.name), made, args, kwargs)
+        return StepCall(
+            self._execution,
+            self._execution.current_branch().allocate(made.name),
+            made,
+            args,
+            kwargs,
+        )
 
     # --- waiting ---
 
@@ -172,7 +179,7 @@ class Context:
         return self._sleep(Timer(Condition("timer", until_at=until_at)))
 
     def _sleep(self, until: Timer) -> Durable[None]:
-        path = self._scope().allocate("sleep")
+        path = self._execution.current_branch().allocate("sleep")
         return WaitCall(self._execution, path, "sleep", until.clauses(), kind="sleep")
 
     def wait(
@@ -191,7 +198,7 @@ class Context:
             clauses = (*clauses, *timer(timeout).clauses())
         name = _wait_name(clauses) if name is None else check_name("wait", name)
         self._note(clauses)
-        path = self._scope().allocate(name)
+        path = self._execution.current_branch().allocate(name)
         return WaitCall(self._execution, path, name, clauses, timeout_ix=timeout_ix)
 
     def first(self, **named: Waitable[Any]) -> Durable[Won[Any]]:
@@ -205,7 +212,7 @@ class Context:
             names += [name] * len(one.clauses())
         clauses = AnyOf(tuple(named.values())).clauses()
         self._note(clauses)
-        path = self._scope().allocate("first")
+        path = self._execution.current_branch().allocate("first")
         return WaitCall(self._execution, path, "first", clauses, names=tuple(names))
 
     def _note(self, clauses: tuple[Clause, ...]) -> None:
@@ -282,18 +289,21 @@ class Context:
     ) -> Durable[list[Any]]:
         if len(makers) > limits.branches_max:
             raise BadValue(f"ctx.{name}", len(makers), f"branches; at most {limits.branches_max}")
-        return GatherCall(self._execution, self._scope().allocate(name), makers, concurrency)
+        return GatherCall(
+            self._execution, self._execution.current_branch().allocate(name), makers, concurrency
+        )
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
         """Put the paths of the calls inside under `name/`."""
         branch = self._execution.current_branch()
-        outer = branch.scope
-        branch.scope = Scope(outer.allocate(check_name("scope", name)) + "/")
+        path = branch.allocate(check_name("scope", name))
+        outer = (branch.prefix, branch.counts, branch.chance)
+        branch.enter(path + "/")
         try:
             yield
         finally:
-            branch.scope = outer
+            branch.prefix, branch.counts, branch.chance = outer
 
     # --- other runs ---
 
@@ -308,7 +318,7 @@ class Context:
     ) -> Durable[RunEnd[R]]:
         """Start a child run, once. What comes back can be waited for."""
         workflow = self._execution.host.registry.of(workflow)
-        path = self._scope().allocate(workflow.name)
+        path = self._execution.current_branch().allocate(workflow.name)
         return self._start(path, workflow, args, id, key, tags, entity)
 
     def _start(
@@ -343,8 +353,8 @@ class Context:
     ) -> Coroutine[Any, Any, R]:
         """Start a child run and wait for its result; its failure is raised here as RunFailed."""
         workflow = self._execution.host.registry.of(workflow)
-        path = self._scope().allocate(workflow.name)
-        result_path = self._scope().allocate(f"{workflow.name}.result")
+        path = self._execution.current_branch().allocate(workflow.name)
+        result_path = self._execution.current_branch().allocate(f"{workflow.name}.result")
         return self._call(path, result_path, workflow, args, id)
 
     async def _call(
@@ -373,7 +383,7 @@ class Context:
         """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
         named = isinstance(signal, str)
         made = checked_signal(signal)
-        own_path = self._scope().allocate(f"signal.{made.name}")
+        own_path = self._execution.current_branch().allocate(f"signal.{made.name}")
         op = SendSignal(
             signal_id=self.ulid(),
             run_id=check_run_id(run_id),
@@ -395,12 +405,12 @@ class Context:
             text = _untyped.encode(value)
         except Unencodable as error:
             raise InvalidPayload(f"ctx.set({key!r})", [str(error)]) from error
-        path = self._scope().allocate(f"set.{name}")
+        path = self._execution.current_branch().allocate(f"set.{name}")
         return SendCall(self._execution, path, name, "set", None, value=text, read=read_nothing)
 
     def continue_as(self, workflow: Workflow[Any, *Ts], *args: *Ts) -> Durable[NoReturn]:
         """End this generation and go on as the next, with fresh history, in one commit."""
-        self._scope()
+        self._execution.current_branch()
         execution = self._execution
         found = execution.host.registry.of(workflow)
         op = ContinueAs(
@@ -412,10 +422,6 @@ class Context:
             input=encoded_input(found, args)[0],
         )
         return ContinueCall(execution, op)
-
-    def _scope(self) -> Scope:
-        scope: Scope = self._execution.current_branch().scope
-        return scope
 
 
 def _branch(one: Awaitable[Any]) -> Callable[[], Coroutine[Any, Any, Any]]:

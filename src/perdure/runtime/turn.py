@@ -81,20 +81,20 @@ class Host(Protocol):
     def reload(self, execution: "Execution", pause_s: float = 0.0) -> None: ...
 
 
-class Branch:
+class Branch(Scope):
     """One line of workflow code: the workflow itself, or a child of a gather."""
 
-    __slots__ = ("cancelled", "coro", "ended", "index", "join", "scope", "stands", "told")
+    __slots__ = ("cancelled", "coro", "ended", "index", "join", "stands", "told")
 
     def __init__(
         self,
         coro: Coroutine[Any, Any, Any],
-        scope: Scope,
+        prefix: str = "",
         join: GatherCall | None = None,
         index: int = 0,
     ) -> None:
+        self.enter(prefix)
         self.coro = coro
-        self.scope = scope
         self.join = join
         self.index = index
         self.stands: Durable[Any] | None = None
@@ -206,7 +206,7 @@ class Execution:
             return
         self._input = ""
         # The context is held by the code alone: held here too, a run that is over would be a cycle.
-        self._drain(Branch(self.workflow.function(Context(self), *args), Scope("")))
+        self._drain(Branch(self.workflow.function(Context(self), *args)))
         if self._history is not None:
             self._replay(self._history)
         self._end_turn()
@@ -272,7 +272,7 @@ class Execution:
         if self.dead:
             # The code is being unwound. The call is made and its await is where Evicted is raised, by
             # `_unwind`: raised here, code that catches everything in a loop would never let go of us.
-            return Branch(_nobody, Scope(""))
+            return Branch(_nobody)
         if self._branch is None:
             raise ForeignAwait(
                 f"the ctx of run {self.run_id!r} was used outside its workflow code (in a step, a task or "
@@ -385,8 +385,7 @@ class Execution:
     def _start_branch(self, call: GatherCall) -> None:
         index = call.started
         call.started += 1
-        scope = Scope(f"{call.path}[{index}]/")
-        branch = Branch(call.makers[index](), scope, call, index)
+        branch = Branch(call.makers[index](), f"{call.path}[{index}]/", call, index)
         call.branches.append(branch)
         self._let_run(branch, None, None)
 
@@ -752,19 +751,18 @@ class Execution:
     # --- the end of a run ---
 
     def _finish_op(self, value: Any, error: BaseException | None) -> ops.Finish:
+        status, output, why = "completed", None, None
         if error is None and not self._cancel_recorded:
             try:
                 output = self.workflow.codec.encode(value)
             except Unencodable as unencodable:
                 error = unencodable
-            else:
-                return self._ending("completed", output=output)  # type: ignore[no-any-return]
-        if error is None or (is_cancel(error) and self._cancel_recorded):
-            return self._ending("cancelled")  # type: ignore[no-any-return]
-        return self._ending("failed", error=_error_text(error))  # type: ignore[no-any-return]
-
-    def _ending(self, status: str, **fields: Any) -> Any:
-        return self._turn_op(ops.Finish, status=status, **fields)
+        if error is not None and not (is_cancel(error) and self._cancel_recorded):
+            status, why = "failed", _error_text(error)
+        elif output is None:
+            status = "cancelled"
+        op: ops.Finish = self._turn_op(ops.Finish, status=status, output=output, error=why)
+        return op
 
     # --- leaving memory ---
 
@@ -788,6 +786,8 @@ class Execution:
         if self.dead:
             return
         self.dead = True
+        if not self._standing and not self._runnable:
+            return
         leaves = [one.branch for one in self._standing.values()]
         leaves += [one for one, _, _ in self._runnable or ()]
         for branch in _from_the_inside(leaves):

@@ -231,7 +231,7 @@ class Worker(Service):
         for execution in carried.values():
             execution.stop_bodies()  # it is no longer ours
 
-    def _on_born(self, outcome: Any, args: tuple[Any, ...]) -> None:
+    def _on_born(self, op: Any, outcome: Any, args: tuple[Any, ...]) -> None:
         """Begin a run that was to be born claimed as soon as it is committed, even if its starter was cancelled.
 
         `args` are what its stored input decodes to.
@@ -433,6 +433,10 @@ class Worker(Service):
             self._note_ready(due.ready_at)
 
     # --- for tests and health ---
+
+    def holds(self, run_id: str) -> bool:
+        """Whether the run is in this worker's memory."""
+        return run_id in self._executions
 
     @property
     def settled(self) -> bool:

@@ -32,7 +32,7 @@ class BatchUnknown(Exception):
     """The batch may or may not have been committed; `settle` may tell."""
 
 
-class Applied(NamedTuple):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     """An op's answer, and what it means for others."""
 
     outcome: Any

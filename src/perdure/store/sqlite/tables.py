@@ -121,9 +121,9 @@ class SqliteTables(Tables):
 
         self._keys: dict[tuple[str, str], KeyRecord | None] = {}
         self._added_keys: list[KeyRecord] = []
-        # Bare tuples in the order of their statements: nobody reads an event within its batch.
-        self._plain_events: list[tuple[object, ...]] = []
-        self._caused_events: list[tuple[object, ...]] = []
+        # Bare columns in the order of their statements: nobody reads an event within its batch.
+        self._plain_events: list[object] = []
+        self._caused_events: list[object] = []
         self._letters: dict[str, DeadLetterRecord | None] = {}
         self._added_letters: dict[str, DeadLetterRecord] = {}
         self._gone_letters: dict[str, None] = {}
@@ -506,11 +506,16 @@ class SqliteTables(Tables):
             self._position = self._sql.row("last_position")[0]
         self._position = position = self._position + 1
         event_id = event_id or self._ids.ulid()
-        fact = (position, event_id, type, entity_type, entity_id, payload)
+        now = self.now
         if caused_by is None and root_id is None and depth == 0:
-            self._plain_events.append((*fact, self.now))
+            self._plain_events.extend(
+                (position, event_id, type, entity_type, entity_id, payload, now)
+            )
         else:
-            self._caused_events.append((*fact, caused_by, root_id, depth, self.now))
+            cause = (caused_by, root_id, depth)
+            self._caused_events.extend(
+                (position, event_id, type, entity_type, entity_id, payload, *cause, now)
+            )
 
     def dead_letter(self, dead_letter_id: str) -> DeadLetterRecord | None:
         try:
@@ -668,10 +673,10 @@ class SqliteTables(Tables):
             shapes.insert_keys.write(sql, self._added_keys)
             self._added_keys.clear()
         if self._plain_events:
-            shapes.insert_plain_events.write(sql, self._plain_events)
+            shapes.insert_plain_events.write_flat(sql, self._plain_events)
             self._plain_events.clear()
         if self._caused_events:
-            shapes.insert_events.write(sql, self._caused_events)
+            shapes.insert_events.write_flat(sql, self._caused_events)
             self._caused_events.clear()
         if self._added_letters:
             shapes.put_dead_letters.write(sql, list(self._added_letters.values()))

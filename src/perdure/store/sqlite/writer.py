@@ -21,7 +21,6 @@ from perdure.errors import StoreRefused
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
-from perdure.model.outcomes import Wake
 from perdure.store.base import Applied, BatchFailed, BatchUnknown
 from perdure.store.handlers import apply_op
 from perdure.store.sqlite import opening
@@ -341,11 +340,12 @@ class Writer:
 
 def _apply_ops(tables: SqliteTables, ops: Sequence[Op[Any]]) -> list[Applied]:
     applied = []
+    wakes = tables.wakes
     for op in ops:
-        wakes: list[Wake] = []
-        tables.wakes = wakes
         outcome = apply_op(tables, op)
         applied.append(Applied(outcome, tuple(wakes)))
+        if wakes:
+            wakes.clear()
     return applied
 
 
