@@ -244,8 +244,11 @@ class Coordinator:
         for posted, answer in zip(batch, applied, strict=True):
             if debug:
                 ops_log.debug("%r -> %r", posted[0], answer.outcome)
-            for wake in answer.wakes:
-                pass_on(wake)
+            try:
+                for wake in answer.wakes:
+                    pass_on(wake)
+            except Exception:  # a defect must not cost the others in the batch their answers
+                log.exception("a wake was not heard; what it tells of stands")
             _tell(posted, answer.outcome)
 
 

@@ -290,7 +290,7 @@ class Execution:
         if task is not None:
             asyncio._leave_task(loop, task)
         try:
-            if branch is not None:
+            if branch is not None and self._failure is None:
                 self._send(branch, value, error)
             while self._runnable and self._failure is None:
                 self._send(*self._runnable.popleft())
