@@ -684,18 +684,15 @@ class _Upkeep(Service):
 
     async def _tell_endings(self) -> None:
         engine = self._app._engine()
-        hub, worker = engine.coordinator.hub, engine.worker
-
-        def elsewhere(run_id: str) -> bool:
-            """Not held by our own worker, who will tell of its end at once."""
-            return worker is None or not worker.holds(run_id)
-
+        hub = engine.coordinator.hub
         while True:
             await asyncio.sleep(_endings_every_s)
-            awaited = hub.awaited(elsewhere)
+            # Also those that our worker holds: another process may have ended them.
+            awaited = hub.awaited()
             for first in range(0, len(awaited), limits.page_rows_max):
                 chunk = awaited[first : first + limits.page_rows_max]
                 for run in await engine.store.ended(chunk):
+                    # Only those who await it are told: what the worker holds may be a later life of the run.
                     hub.ending(run.run_id).tell(run)
 
     async def _prune(self) -> None:

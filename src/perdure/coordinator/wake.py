@@ -79,12 +79,12 @@ class WakeHub:
             if ending is not None:
                 ending.give_up()
 
-    def awaited(self, elsewhere: Callable[[str], bool]) -> list[str]:
-        """The runs whose end somebody here awaits, of those that run elsewhere."""
+    def awaited(self) -> list[str]:
+        """The runs whose end somebody here awaits."""
         return [
             run_id
             for run_id, found in self._endings.items()
-            if elsewhere(run_id) and (ending := found()) is not None and ending.is_awaited
+            if (ending := found()) is not None and ending.is_awaited
         ]
 
     def ending(self, run_id: str) -> RunEnding:

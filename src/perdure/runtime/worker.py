@@ -17,7 +17,7 @@ from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
-from perdure.model.outcomes import Advanced, Started, Wake
+from perdure.model.outcomes import Advanced, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.steps import Bodies
@@ -313,12 +313,17 @@ class Worker(Service):
             self._release(execution)
 
     def _release(self, execution: Execution) -> None:
-        def released(op: Any, outcome: Any, extra: Any) -> None:
-            if isinstance(outcome, Advanced) and execution.parked and not execution.dead:
-                self._forget(execution)
-                execution.evict()
+        self.post(_release_of(execution), self._on_released, execution)
 
-        self.post(_release_of(execution), released)
+    def _on_released(self, op: Any, outcome: Any, execution: Execution) -> None:
+        if execution.dead or not execution.parked:
+            return  # it was woken meanwhile
+        if isinstance(outcome, Advanced | Fenced):
+            self.on_over(execution)  # ours no longer, by our own doing or by another process's
+        elif isinstance(outcome, Moved):
+            self.reload(execution)  # another process changed it and its hint has not reached us
+        else:
+            self._parked[execution.run_id] = execution  # the store could not take it
 
     def on_over(self, execution: Execution) -> None:
         """It ended or was paused: nothing is left to do here."""
@@ -433,10 +438,6 @@ class Worker(Service):
             self._note_ready(due.ready_at)
 
     # --- for tests and health ---
-
-    def holds(self, run_id: str) -> bool:
-        """Whether the run is in this worker's memory."""
-        return run_id in self._executions
 
     @property
     def settled(self) -> bool:

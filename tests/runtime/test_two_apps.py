@@ -1,0 +1,77 @@
+"""Two apps on one SQLite file, as two processes would be: neither is told at once what the other does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from perdure import App, Context, RunCancelled, Signal
+from perdure import app as app_module
+
+go = Signal("go", int, buffer="all")
+
+shop = App("memory://")
+
+
+@shop.workflow
+async def waiter(ctx: Context) -> int:
+    return await ctx.wait(go)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "_endings_every_s", 0.01)
+
+
+@pytest_asyncio.fixture
+async def ours(tmp_path: Path) -> AsyncIterator[App]:
+    async with shop.copy(f"sqlite:///{tmp_path}/a.db", resident=2) as app:
+        yield app
+
+
+@pytest_asyncio.fixture
+async def theirs(tmp_path: Path, ours: App) -> AsyncIterator[App]:
+    async with shop.copy(ours.url) as app:
+        yield app
+
+
+async def parked(app: App, run_id: str) -> Any:
+    """A run that waits in this app's memory."""
+    run = await app.start(waiter, id=run_id)
+    await until(lambda: run_id in worker_of(app)._parked)
+    return run
+
+
+def worker_of(app: App) -> Any:
+    return app._engine().worker
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 (another app's commit tells nobody here)
+            await asyncio.sleep(0.001)
+
+
+async def test_the_end_of_a_run_that_we_hold_is_heard_though_they_ended_it(
+    ours: App, theirs: App
+) -> None:
+    run = await parked(ours, "a")
+    result = asyncio.ensure_future(run.result(timeout="10s"))
+    await theirs.run("a").terminate("enough")
+    with pytest.raises(RunCancelled, match="enough"):
+        await result
+
+
+async def test_a_run_that_they_took_over_leaves_our_memory_and_its_place_is_free(
+    ours: App, theirs: App
+) -> None:
+    await parked(ours, "a")
+    await theirs.run("a").terminate()
+    for name in ("b", "c"):
+        await parked(ours, name)
+    # One too many: the least recently used goes, and the store says that it is not ours to give back.
+    await until(lambda: worker_of(ours)._executions.keys() == {"b", "c"})
+    assert worker_of(ours)._active() == 0
