@@ -28,6 +28,20 @@ from perdure.errors import (
     refusal_error,
 )
 from perdure.handle import RunHandle
+from perdure.inputs import (
+    at_least,
+    checked_id,
+    checked_limit,
+    checked_path,
+    checked_signal,
+    checked_statuses,
+    checked_tag,
+    checked_time,
+    checked_workflow_name,
+    encoded_input,
+    encoded_payload,
+    encoded_tags,
+)
 from perdure.model import limits, ops
 from perdure.model.clock import Clock, SystemClock, from_datetime
 from perdure.model.codec import Codec, codec_for
@@ -47,7 +61,7 @@ from perdure.model.outcomes import (
 from perdure.model.policy import Retry
 from perdure.model.records import SignalEntry
 from perdure.model.schema import check_schema
-from perdure.model.status import LIVE, TERMINAL, Status
+from perdure.model.status import Status
 from perdure.registry import (
     Registry,
     Step,
@@ -57,14 +71,6 @@ from perdure.registry import (
     definitions_in,
 )
 from perdure.registry import step as free_step
-from perdure.runtime.context import (
-    checked_moment,
-    checked_path,
-    checked_signal,
-    encoded_input,
-    encoded_payload,
-    encoded_tags,
-)
 from perdure.runtime.worker import Worker
 from perdure.service import Service
 from perdure.store import open_store
@@ -151,9 +157,9 @@ class App:
         self._options: dict[str, Any] = {
             "worker": worker,
             "deps": tuple(deps),
-            "resident": _at_least("resident", resident, 0),
-            "concurrency": _at_least("concurrency", concurrency, 1),
-            "threads": _at_least("threads", threads, 1),
+            "resident": at_least("resident", resident, 0),
+            "concurrency": at_least("concurrency", concurrency, 1),
+            "threads": at_least("threads", threads, 1),
             "keep": keep,
             "lifecycle": lifecycle,
             "store_timeout": store_timeout,
@@ -561,7 +567,7 @@ class App:
 
     async def signal_status(self, signal_id: str) -> SignalStatus | None:
         """What became of a signal; None when nothing is known of it (any more)."""
-        found = await self._engine().store.signal(_checked_id("signal id", signal_id))
+        found = await self._engine().store.signal(checked_id("signal id", signal_id))
         return None if found is None else signal_status(found)
 
     async def buffered(self, run_id: str) -> list[BufferedSignal]:
@@ -578,7 +584,7 @@ class App:
         after: str | None = None,
     ) -> Page[DeadLetter]:
         """Signals that nobody could take any more."""
-        limit = _checked_limit(limit)
+        limit = checked_limit(limit)
         seen = decode_cursor(after, tuple[str])[0] if after else ""
         run_id = None if run_id is None else check_run_id(run_id)
         rows = await self._engine().store.dead_letters(run_id, seen, limit)
@@ -589,7 +595,7 @@ class App:
         """Send a dead letter again, to its own run or another; it leaves the list if accepted."""
         engine = self._engine()
         op = ops.ResendDeadLetter(
-            dead_letter_id=_checked_id("dead letter", dead_letter_id),
+            dead_letter_id=checked_id("dead letter", dead_letter_id),
             signal_id=engine.ids.ulid(),
             run_id=None if run_id is None else check_run_id(run_id),
         )
@@ -612,15 +618,15 @@ class App:
         after: str | None = None,
     ) -> Page[RunInfo]:
         """Runs, newest first. `tag` is a name, or (name, value)."""
-        limit = _checked_limit(limit)
+        limit = checked_limit(limit)
         where = RunFilter(
-            workflow=_checked_workflow_name(workflow),
-            statuses=_checked_statuses(status),
-            tag=_checked_tag(tag),
+            workflow=checked_workflow_name(workflow),
+            statuses=checked_statuses(status),
+            tag=checked_tag(tag),
             entity=None if entity is None else check_entity(entity),
             parent_run_id=None if parent is None else check_run_id(parent),
-            created_from=_checked_time("created_from", created_from),
-            created_before=_checked_time("created_before", created_before),
+            created_from=checked_time("created_from", created_from),
+            created_before=checked_time("created_before", created_before),
         )
         seen = decode_cursor(after, tuple[int, str]) if after else None
         rows = await self._engine().store.runs(where, seen, limit)
@@ -644,7 +650,7 @@ class App:
         after: str | None = None,
     ) -> Page[Waiting]:
         """Who waits for a signal, optionally for longer than a span of time."""
-        limit = _checked_limit(limit)
+        limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
         before = None if older_than is None else self._clock.now() - parse_duration(older_than)
         seen = decode_cursor(after, tuple[str, str]) if after else None
@@ -722,63 +728,8 @@ def _public(
     return outcome
 
 
-def _at_least(name: str, value: int, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BadValue(name, value, f"must be a whole number from {least}")
-    return value
-
-
-def _checked_limit(limit: int) -> int:
-    if (
-        not isinstance(limit, int)
-        or isinstance(limit, bool)
-        or not 1 <= limit <= limits.page_rows_max
-    ):
-        raise BadValue("limit", limit, f"must be from 1 to {limits.page_rows_max} (page_rows_max)")
-    return limit
-
-
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None  # a plain thread
-
-
-def _checked_id(what: str, value: str) -> str:
-    if not isinstance(value, str):
-        raise BadValue(what, value, f"is a {type(value).__name__}; give the id that was answered")
-    return value
-
-
-def _checked_time(what: str, moment: datetime | None) -> int | None:
-    return None if moment is None else checked_moment(what, moment)
-
-
-def _checked_workflow_name(workflow: str | AnyWorkflow | None) -> str | None:
-    if workflow is None or isinstance(workflow, str):
-        return workflow
-    if isinstance(workflow, Workflow):
-        return workflow.name
-    raise BadValue("workflow", workflow, "is neither a workflow nor the name of one")
-
-
-def _checked_tag(tag: str | tuple[str, str] | None) -> tuple[str, str | None] | None:
-    if tag is None:
-        return None
-    if isinstance(tag, str):
-        return tag, None
-    if isinstance(tag, tuple) and len(tag) == 2 and all(isinstance(one, str) for one in tag):
-        return tag
-    raise BadValue("tag", tag, "is neither a name nor (name, value)")
-
-
-def _checked_statuses(status: Status | Iterable[Status] | None) -> tuple[str, ...]:
-    if status is None:
-        return ()
-    one_only = isinstance(status, str) or not isinstance(status, Iterable)
-    statuses: tuple[Any, ...] = (status,) if one_only else tuple(status)
-    for one in statuses:
-        if not isinstance(one, str) or one not in LIVE | TERMINAL:
-            raise BadValue("status", one, f"is none of: {', '.join(sorted(LIVE | TERMINAL))}")
-    return statuses

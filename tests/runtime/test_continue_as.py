@@ -1,6 +1,7 @@
 """continue_as: the same run, the next generation, a fresh history; what is kept and what begins anew."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -43,6 +44,36 @@ async def test_a_thousand_generations_leave_few_rows(world: Any, app: App) -> No
         run = await w.begin(loop, 0)
         assert await run.result() == 60
         assert (await w.store.counts())["steps"] <= 2
+
+
+async def test_code_that_cleans_up_with_a_step_is_unwound_at_once(
+    world: Any, app: App, recwarn: pytest.WarningsRecorder
+) -> None:
+    cleaned: list[int] = []
+    unwound: list[int] = []
+
+    @step
+    async def clean(n: int) -> None:
+        cleaned.append(n)
+
+    @app.workflow
+    async def flow(ctx: Context, n: int) -> int:
+        try:
+            if n < 2:
+                await ctx.continue_as(flow, n + 1)
+            return n
+        finally:
+            unwound.append(n)
+            if n < 2:
+                await ctx.step(clean, n)
+
+    async with world(app) as w:
+        run = await w.begin(flow, 0)
+        assert await run.result() == 2
+        gc.collect()  # what is left over would be complained of here
+    assert unwound == [0, 1, 2]
+    assert cleaned == []  # a generation that is over records nothing more
+    assert [one.message for one in recwarn if "coroutine" in str(one.message)] == []
 
 
 async def test_buffered_signals_are_kept(world: Any, app: App) -> None:

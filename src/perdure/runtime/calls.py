@@ -12,16 +12,15 @@ import msgspec
 
 from perdure.channels import Clause, RunEnd, TimedOut, Won
 from perdure.errors import Undecodable, WaitTimeout, error_from_record
-from perdure.model.codec import BadPayload, Codec, codec_for
+from perdure.model.codec import BadPayload, Codec
 from perdure.model.ops import ContinueAs, SendSignal, StartRun
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, decode_answer
-from perdure.model.records import Completion, ErrorRecord, StepKind, StepRecord
+from perdure.model.records import Completion, StepKind, StepRecord
 from perdure.registry import Step
+from perdure.runtime.failures import arising, decode_error, step_error
 
 T = TypeVar("T")
 
-_untyped = codec_for(Any)
-_decode_error = msgspec.json.Decoder(ErrorRecord).decode
 
 Settled = tuple[Any, BaseException | None]
 
@@ -85,45 +84,6 @@ class StepCall(Durable[T]):
         return decoded(self.step.codec, done.value, self.path), None
 
 
-def step_error(step: Step[..., Any], path: str, text: str) -> BaseException:
-    """Rebuild a step's failure: a class named in raises=[…] from its arguments, else StepFailed."""
-    record = _decode_error(text)
-    if record.args is not None:
-        for one in step.raises:
-            if one.__name__ == record.type:
-                rebuilt = _rebuilt(one, record.args)
-                if rebuilt is not None:
-                    return arising(rebuilt, path)
-    return error_from_record(record, path)
-
-
-def _rebuilt(kind: type[Exception], args: str) -> Exception | None:
-    """None when a class is not made from its own `args`: then StepFailed tells of it, on every replay."""
-    try:
-        return kind(*_untyped.decode(args))
-    except Exception:
-        return None
-
-
-def arising(error: BaseException, path: str) -> BaseException:
-    """Note on an error where in the run it arose, so that a retry knows what to do anew."""
-    error.__perdure_path__ = path  # type: ignore[attr-defined]
-    return error
-
-
-def words_of(error: BaseException) -> str:
-    """What an error says, fit to be stored, whatever its `__str__` does."""
-    try:
-        return storable(str(error))
-    except Exception:
-        return f"<{type(error).__name__} that cannot be told>"
-
-
-def storable(text: str) -> str:
-    """Lone surrogates cannot be stored; an error may hold any text."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def decoded(codec: Codec, text: str | None, path: str) -> Any:
     try:
         return codec.decode(text if text is not None else "null")
@@ -161,7 +121,7 @@ class WaitCall(Durable[T]):
     def settle(self, done: Completion | StepRecord) -> Settled:
         winner = done.winner or 0
         if done.state == "failed":
-            record = _decode_error(done.error or "")
+            record = decode_error(done.error or "")
             return None, arising(error_from_record(record, self.path), self.path)
         if winner == self.timeout_ix:
             return None, arising(WaitTimeout(self.path), self.path)
@@ -209,7 +169,7 @@ class SendCall(Durable[T]):
 
     def settle(self, done: Completion | StepRecord) -> Settled:
         if done.state == "failed":
-            record = _decode_error(done.error or "")
+            record = decode_error(done.error or "")
             paths = tuple(msgspec.json.decode(record.args)) if record.args else ()
             return None, arising(error_from_record(record, self.name, paths), self.path)
         return self.read(done.value or "null"), None

@@ -12,13 +12,19 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, overload
 
-import msgspec
-
 from perdure.channels import AnyOf, Clause, RunEnd, Signal, Timer, Waitable, Won, timer
 from perdure.errors import ForeignAwait, InvalidPayload
+from perdure.inputs import (
+    checked_moment,
+    checked_path,
+    checked_signal,
+    encoded_input,
+    encoded_payload,
+    encoded_tags,
+)
 from perdure.model import limits
-from perdure.model.clock import from_datetime, to_datetime
-from perdure.model.codec import BadPayload, Unencodable, codec_for
+from perdure.model.clock import to_datetime
+from perdure.model.codec import Unencodable, codec_for
 from perdure.model.duration import Duration
 from perdure.model.ids import derived_ulid
 from perdure.model.limits import (
@@ -27,7 +33,6 @@ from perdure.model.limits import (
     check_key,
     check_name,
     check_run_id,
-    check_tags,
 )
 from perdure.model.ops import ContinueAs, SendSignal, StartRun
 from perdure.model.outcomes import Buffered, Delivered, Duplicate
@@ -451,53 +456,3 @@ def _wait_name(clauses: tuple[Clause, ...]) -> str:
     ]
     joined = "|".join(names) or "timer"
     return joined if len(joined.encode()) <= limits.name_bytes_max else "wait"
-
-
-def checked_signal(signal: Any) -> Signal[Any]:
-    """What a sender gave: a Signal, or the name of one."""
-    if isinstance(signal, str):
-        return Signal(signal)
-    if not isinstance(signal, Signal):
-        raise BadValue("signal", signal, "is neither a Signal nor a name")
-    return signal
-
-
-def checked_path(path: str | None) -> str | None:
-    """A path to address: scopes, name and number, as `app.waiting` shows it."""
-    if path is None:
-        return None
-    return limits.check_path(path)
-
-
-def checked_moment(what: str, moment: Any) -> int:
-    """An aware datetime as it is stored."""
-    if not isinstance(moment, datetime):
-        raise BadValue(what, moment, "takes a datetime with a time zone")
-    return from_datetime(moment)
-
-
-def encoded_input(
-    workflow: Workflow[Any, *tuple[Any, ...]], args: tuple[Any, ...]
-) -> tuple[str, tuple[Any, ...]]:
-    """A workflow's arguments as stored, and as a run reads them back; raises InvalidPayload."""
-    try:
-        return workflow.args.roundtrip(args)
-    except BadPayload as error:
-        raise InvalidPayload(f"the input of workflow {workflow.name!r}", error.errors) from error
-    except Unencodable as error:
-        raise InvalidPayload(f"the input of workflow {workflow.name!r}", [str(error)]) from error
-
-
-def encoded_payload(signal: Signal[Any], payload: Any) -> str:
-    """A signal's payload as stored; raises InvalidPayload."""
-    try:
-        return signal.codec.encode_lenient(payload)
-    except BadPayload as error:
-        raise InvalidPayload(f"the payload of signal {signal.name!r}", error.errors) from error
-    except Unencodable as error:
-        raise InvalidPayload(f"the payload of signal {signal.name!r}", [str(error)]) from error
-
-
-def encoded_tags(tags: dict[str, str] | None) -> str | None:
-    checked = check_tags(tags)
-    return msgspec.json.encode(checked, order="deterministic").decode() if checked else None

@@ -7,27 +7,21 @@ A body runs in a real task (async def) or in our own thread pool (def). Whatever
 import asyncio
 import contextvars
 import functools
-import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import msgspec
-
 from perdure.errors import PerdureError, Permanent, RetryAfter
-from perdure.model import limits
 from perdure.model.clock import Clock
-from perdure.model.codec import Unencodable, codec_for
+from perdure.model.codec import Unencodable
 from perdure.model.ops import StepDone
 from perdure.model.policy import next_delay_us
-from perdure.model.records import ErrorRecord
 from perdure.registry import Step
-from perdure.runtime.calls import StepCall, step_error, storable, words_of
+from perdure.runtime.calls import StepCall
+from perdure.runtime.failures import step_error, step_failure
 
 T = TypeVar("T")
-
-_untyped = codec_for(Any)
 
 # Bodies that end at once before the loop gets a turn: the writer then works beside the next ones.
 _bodies_per_breath = 100
@@ -297,7 +291,7 @@ class Bodies:
             path=call.path,
             name=call.name,
             state="failed" if delay_us is None else "retrying",
-            error=_error_text(call, error),
+            error=step_failure(call.step, call.path, call.attempt, error),
             attempt=call.attempt,
             started_at=started_at,
             recorded_at=self._clock.now(),
@@ -328,33 +322,9 @@ def _extender(
     return beat
 
 
-def _error_text(call: StepCall[Any], error: BaseException) -> str:
-    record = ErrorRecord(
-        kind="step",
-        type=type(error).__name__[: limits.error_type_chars_max],
-        message=words_of(error)[: limits.error_message_chars_max],
-        traceback=storable("".join(traceback.format_exception(error)))[
-            -limits.traceback_chars_max :
-        ],
-        path=call.path,
-        attempts=call.attempt,
-        args=_encoded_args(call.step, error),
-    )
-    return msgspec.json.encode(record).decode()
-
-
 def _called(step: Step[..., Any], call: StepCall[Any]) -> Any:
     """In a thread: call a plain function. No future can hold a StopIteration, so it goes as another error."""
     try:
         return step.function(*call.args, **call.kwargs)
     except StopIteration as error:
         raise RuntimeError("the step raised StopIteration") from error
-
-
-def _encoded_args(step: Step[..., Any], error: BaseException) -> str | None:
-    if type(error) not in step.raises:
-        return None
-    try:
-        return _untyped.encode(list(error.args))
-    except Unencodable:
-        return None

@@ -1,9 +1,8 @@
-"""The trampoline: workflow code driven by `coro.send`, never as an asyncio.Task.
+"""The turns of a run. An Execution is a run in memory.
 
-An Execution is a run in memory. A turn takes what was decided (a step's result, a delivered signal, a fired timer),
-sends it into the branches that stand there, and drives them until all stand again; then it says in one op what came of
-it: results, new waits, sends, the end. Branches therefore interleave the same way on every replay, an await of
-anything foreign is seen at once, and a turn costs microseconds.
+A turn takes what was decided (a step's result, a delivered signal, a fired timer), sends it into the branches that
+stand there, and drives them until all stand again (branches.py); then it says in one op what came of it: results, new
+waits, sends, the end. Branches therefore interleave the same way on every replay, and a turn costs microseconds.
 
 What is fed was committed before, in the order of the store. One exception, for speed: when a single branch stands at a
 single step, nothing else can come before its result, so the code goes on at once and the result is recorded in the
@@ -14,20 +13,15 @@ Never awaits, never blocks; the worker (the `host`) posts ops, runs step bodies 
 
 import asyncio
 import functools
-import traceback
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from perdure.channels import Signal
 from perdure.errors import (
-    Evicted,
-    ForeignAwait,
     NonDeterminism,
     PerdureError,
-    StepFailed,
     Undecodable,
 )
 from perdure.model import limits, ops
@@ -35,24 +29,22 @@ from perdure.model.codec import BadPayload, Unencodable
 from perdure.model.outcomes import Advanced, Fenced
 from perdure.model.records import (
     Completion,
-    ErrorRecord,
     RunRecord,
     StepRecord,
 )
-from perdure.registry import Registry, Step, Workflow, driven
+from perdure.registry import Registry, Step, Workflow
+from perdure.runtime.branches import Branch, Branches
 from perdure.runtime.calls import (
     ContinueCall,
     Durable,
-    GatherCall,
     Rejected,
     SendCall,
     StepCall,
     WaitCall,
     is_cancel,
-    storable,
-    words_of,
 )
-from perdure.runtime.context import Context, Scope
+from perdure.runtime.context import Context
+from perdure.runtime.failures import run_failure
 from perdure.runtime.history import History, check_same, unasked
 
 T = TypeVar("T")
@@ -81,40 +73,16 @@ class Host(Protocol):
     def reload(self, execution: "Execution", pause_s: float = 0.0) -> None: ...
 
 
-class Branch(Scope):
-    """One line of workflow code: the workflow itself, or a child of a gather."""
-
-    __slots__ = ("cancelled", "coro", "ended", "index", "join", "stands", "told")
-
-    def __init__(
-        self,
-        coro: Coroutine[Any, Any, Any],
-        prefix: str = "",
-        join: GatherCall | None = None,
-        index: int = 0,
-    ) -> None:
-        self.enter(prefix)
-        self.coro = coro
-        self.join = join
-        self.index = index
-        self.stands: Durable[Any] | None = None
-        self.ended = False
-        self.cancelled = False  # a sibling failed: CancelledError at the next opportunity, once
-        self.told = False
-
-
-class Execution:
+class Execution(Branches):
     """A run in memory."""
 
     __slots__ = (
         "__weakref__",
         "_attempts",
         "_bodies",
-        "_branch",
         "_cancel_recorded",
         "_closed",
         "_continue",
-        "_failure",
         "_fresh",
         "_heir",
         "_history",
@@ -122,16 +90,13 @@ class Execution:
         "_known",
         "_left",
         "_loose",
-        "_outcome",
         "_pausing",
         "_quiet",
         "_resting",
-        "_runnable",
         "_spare",
         "_standing",
         "_unsaved",
         "cancel_requested",
-        "dead",
         "fence",
         "finishing",
         "generation",
@@ -141,7 +106,6 @@ class Execution:
         "parked",
         "replaying",
         "revision",
-        "run_id",
         "workflow",
     )  # fmt: skip
 
@@ -153,7 +117,7 @@ class Execution:
         steps: list[StepRecord],
     ) -> None:
         self.host = host
-        self.run_id = run.run_id
+        super().__init__(run.run_id)
         self.workflow = workflow
         self.generation = run.generation
         self.fence = run.fence
@@ -161,7 +125,6 @@ class Execution:
         self.now = run.created_at
         self.cancel_requested = run.cancel_requested
         self.parked = False
-        self.dead = False
         self.replaying = bool(steps)
         self._input = run.input
         self._pausing = run.pause_requested
@@ -178,14 +141,10 @@ class Execution:
         self._spare: dict[str, ops.StepDone] = {}  # results from before a reload
         self._unsaved: tuple[ops.StepDone, ...] = ()
         self._closed: list[str] | None = None
-        self._runnable: deque[tuple[Branch, Any, BaseException | None]] | None = None
-        self._branch: Branch | None = None
         self.outstanding = 0
         self._attempts = 0  # calls made in this generation, to bound the history
-        self._outcome: tuple[Any, BaseException | None] | None = None
-        self._continue: ops.ContinueAs | None = None
+        self._continue: ContinueCall[Any] | None = None
         self.finishing = False
-        self._failure: PerdureError | None = None
         self._cancel_recorded = False
         self._heir: Execution | None = None
         self._quiet: asyncio.Event | None = None
@@ -265,91 +224,16 @@ class Execution:
         if isinstance(call, StepCall):
             self._heir.on_body(call, done, *_settle_done(call, done))
 
-    # --- driving ---
+    # --- calls ---
 
-    def current_branch(self) -> Branch:
-        """The branch whose code is running; ctx works nowhere else."""
-        if self.dead:
-            # The code is being unwound. The call is made and its await is where Evicted is raised, by
-            # `_unwind`: raised here, code that catches everything in a loop would never let go of us.
-            return Branch(_nobody)
-        if self._branch is None:
-            raise ForeignAwait(
-                f"the ctx of run {self.run_id!r} was used outside its workflow code (in a step, a task or "
-                "another run): pass values to steps instead"
-            )
-        return self._branch
-
-    def _drain(
-        self, branch: Branch | None = None, value: Any = None, error: BaseException | None = None
-    ) -> None:
-        """Drive this branch, if one is given, and then whatever can go on."""
-        # Whatever task we happen to be driven from is none of the workflow's business: an asyncio.timeout in
-        # its code would cancel the engine. Without a task around it, it refuses to work.
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        if task is not None:
-            asyncio._leave_task(loop, task)
-        try:
-            if branch is not None and self._failure is None:
-                self._send(branch, value, error)
-            while self._runnable and self._failure is None:
-                self._send(*self._runnable.popleft())
-        except NonDeterminism as mismatch:
-            self._failure = mismatch
-        finally:
-            if task is not None:
-                asyncio._enter_task(loop, task)
-
-    def _let_run(
-        self, branch: Branch, value: Any, error: BaseException | None, *, first: bool = False
-    ) -> None:
-        if self._runnable is None:
-            self._runnable = deque()
-        if first:
-            self._runnable.appendleft((branch, value, error))
-        else:
-            self._runnable.append((branch, value, error))
-
-    def _send(self, branch: Branch, value: Any, error: BaseException | None) -> None:
-        if branch.ended:
-            return
-        branch.stands = None
-        self._branch = branch
-        driven.depth += 1
-        try:
-            asked = branch.coro.send(value) if error is None else branch.coro.throw(error)
-        except StopIteration as stop:
-            self._branch_ended(branch, stop.value, None)
-        except BaseException as raised:
-            if isinstance(raised, KeyboardInterrupt | SystemExit):
-                raise
-            self._branch_ended(branch, None, raised)
-        else:
-            self._stand(branch, asked)
-        finally:
-            driven.depth -= 1
-            self._branch = None
-
-    def _stand(self, branch: Branch, asked: Any) -> None:
-        if not isinstance(asked, Durable) or asked.owner is not self or asked.used:
-            self._let_run(branch, None, _foreign(branch, asked), first=True)
-            return
-        asked.used = True
-        asked.branch = branch
-        branch.stands = asked
-        if branch.cancelled and not branch.told:
-            branch.told = True
-            self._let_run(branch, None, asyncio.CancelledError())
-            return
-        if isinstance(asked, GatherCall):
-            self._open_gather(asked)
-            return
+    def _ask(self, asked: Durable[Any]) -> None:
+        """A branch stands at a call: remember it, to act on it when the turn ends."""
         if isinstance(asked, ContinueCall):
-            self._continue = asked.op
+            self._continue = asked
             return
         self._attempts += 1
         if self._attempts > limits.steps_per_generation_max:
-            self._let_run(branch, None, _too_long())
+            self._let_run(asked.branch, None, _too_long())
             return
         self._standing[asked.path] = asked
         loose = self._loose.pop(asked.path, None) if self._loose is not None else None
@@ -364,62 +248,6 @@ class Execution:
             self._fresh = [call]
         else:
             self._fresh.append(call)
-
-    def _branch_ended(self, branch: Branch, value: Any, error: BaseException | None) -> None:
-        branch.ended = True
-        if branch.join is None:
-            self._outcome = (value, error)
-            return
-        self._join(branch.join, branch, value, error)
-
-    # --- branches ---
-
-    def _open_gather(self, call: GatherCall) -> None:
-        call.open = len(call.makers)
-        if not call.makers:
-            self._let_run(call.branch, call.results, None)
-            return
-        while call.started < min(call.concurrency, len(call.makers)):
-            self._start_branch(call)
-
-    def _start_branch(self, call: GatherCall) -> None:
-        index = call.started
-        call.started += 1
-        branch = Branch(call.makers[index](), f"{call.path}[{index}]/", call, index)
-        call.branches.append(branch)
-        self._let_run(branch, None, None)
-
-    def _join(
-        self, call: GatherCall, branch: Branch, value: Any, error: BaseException | None
-    ) -> None:
-        call.open -= 1
-        call.results[branch.index] = value
-        if error is not None and call.failure is None:
-            call.failure = error
-            # Branches not begun never begin; those that stand are told to clean up.
-            call.open -= len(call.makers) - call.started
-            call.started = len(call.makers)
-            for sibling in call.branches:
-                self._cancel_branch(sibling)
-        elif call.started < len(call.makers):
-            self._start_branch(call)
-        if call.open == 0:
-            result = (None, call.failure) if call.failure is not None else (call.results, None)
-            self._let_run(call.branch, *result)
-
-    def _cancel_branch(self, branch: Branch) -> None:
-        if branch.ended or branch.cancelled:
-            return
-        branch.cancelled = True
-        stands = branch.stands
-        if isinstance(stands, GatherCall):
-            branch.told = True
-            for child in stands.branches:
-                self._cancel_branch(child)
-        elif stands is not None:
-            branch.told = True
-            self._abandon(stands)
-            self._let_run(branch, None, asyncio.CancelledError())
 
     def _abandon(self, call: Durable[Any]) -> None:
         """Its branch leaves this call for good: stop the body, close the wait."""
@@ -547,9 +375,9 @@ class Execution:
             self._finish_with(
                 self._turn_op(
                     ops.ContinueAs,
-                    workflow=self._continue.workflow,
-                    version=self._continue.version,
-                    input=self._continue.input,
+                    workflow=self._continue.op.workflow,
+                    version=self._continue.op.version,
+                    input=self._continue.op.input,
                 )
             )
         elif self.cancel_requested and not self._cancel_recorded:
@@ -758,7 +586,7 @@ class Execution:
             except Unencodable as unencodable:
                 error = unencodable
         if error is not None and not (is_cancel(error) and self._cancel_recorded):
-            status, why = "failed", _error_text(error)
+            status, why = "failed", run_failure(error)
         elif output is None:
             status = "cancelled"
         op: ops.Finish = self._turn_op(ops.Finish, status=status, output=output, error=why)
@@ -786,52 +614,17 @@ class Execution:
         if self.dead:
             return
         self.dead = True
-        if not self._standing and not self._runnable:
-            return
         leaves = [one.branch for one in self._standing.values()]
-        leaves += [one for one, _, _ in self._runnable or ()]
-        for branch in _from_the_inside(leaves):
-            if not branch.ended:
-                _unwind(branch)
+        if self._continue is not None:
+            leaves.append(self._continue.branch)
+        if leaves or self._runnable:
+            self._unwind(leaves)
 
     def stop_bodies(self) -> None:
         """Cancel the step bodies in flight: the run is no longer ours."""
         for call in self._bodies.values():
             call.cancel_body()
         self._bodies.clear()
-
-
-async def _nothing_more() -> None:
-    """The code of a branch that is only there to give calls of an unwound run their paths."""
-
-
-_nobody = _nothing_more()
-_nobody.close()
-
-
-def _from_the_inside(leaves: list[Branch]) -> list[Branch]:
-    """These branches and those around them, the deepest first: a child is unwound before its parent."""
-    depths: dict[Branch, int] = {}
-    for leaf in leaves:
-        line = [leaf]
-        while (join := line[-1].join) is not None:
-            line.append(join.branch)
-        depths.update((one, depth) for depth, one in enumerate(reversed(line)))
-    return sorted(depths, key=depths.__getitem__, reverse=True)
-
-
-def _unwind(branch: Branch) -> None:
-    branch.ended = True
-    try:
-        for _ in range(100):  # code that awaits in `finally` is told again, but not for ever
-            branch.coro.throw(Evicted())
-        branch.coro.close()
-    except (StopIteration, Evicted):
-        pass
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        # What cleanup code raises while it is unwound changes nothing: the run will be replayed.
 
 
 def _wait_of(call: WaitCall[Any], *, known: bool) -> ops.Wait:
@@ -848,70 +641,9 @@ def _settle_done(call: StepCall[Any], done: ops.StepDone) -> tuple[Any, BaseExce
     return call.settle(completion)
 
 
-def _foreign(branch: Branch, asked: Any) -> ForeignAwait:
-    if isinstance(asked, Durable) and asked.used:
-        return ForeignAwait(
-            f"the durable call at {asked.path!r} was awaited twice: make a new call"
-        )
-    if isinstance(asked, Durable):
-        return ForeignAwait(f"the durable call at {asked.path!r} belongs to another run")
-    where = _where(branch.coro)
-    what = type(asked).__name__ if asked is not None else "a bare yield (asyncio.sleep(0)?)"
-    return ForeignAwait(
-        f"{where} awaited {what}, which is not durable. In a workflow await only ctx calls: put I/O into a step "
-        "(`await ctx.step(fetch, url)`), use `ctx.sleep` for time and `ctx.gather` for concurrency"
-    )
-
-
-def _where(coro: Any) -> str:
-    """File and line of the innermost workflow frame that awaits."""
-    frame, line = coro.cr_frame, ""
-    inner = coro
-    while inner is not None and getattr(inner, "cr_frame", None) is not None:
-        frame = inner.cr_frame
-        if "asyncio" in frame.f_code.co_filename.replace("\\", "/").split("/"):
-            break
-        line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        inner = inner.cr_await
-    return line or "the workflow"
-
-
 def _too_long() -> PerdureError:
     bound = limits.steps_per_generation_max
     return PerdureError(
         f"the run made {bound} calls in one generation (steps_per_generation_max): end the generation with "
         "`await ctx.continue_as(workflow, …)`"
     )
-
-
-def _arose_at(error: BaseException) -> str | None:
-    """The path of the step, wait or send whose failure this error is, or was raised from."""
-    cause: BaseException | None = error
-    for _ in range(20):
-        if cause is None:
-            return None
-        path = cause.path if isinstance(cause, StepFailed) else None
-        path = path or getattr(cause, "__perdure_path__", None)
-        if path is not None:
-            return path
-        cause = cause.__cause__ or cause.__context__
-    return None
-
-
-def _error_text(error: BaseException) -> str:
-    path = _arose_at(error)
-    if isinstance(error, StepFailed):
-        kind, name, text = "step", error.type, error.traceback
-        message = error.message
-    else:
-        kind, name, message = "workflow", type(error).__name__, words_of(error)
-        text = storable("".join(traceback.format_exception(error)))
-    record = ErrorRecord(
-        kind=kind,  # type: ignore[arg-type]
-        type=name[: limits.error_type_chars_max],
-        message=message[: limits.error_message_chars_max],
-        traceback=text[-limits.traceback_chars_max :],
-        path=path,
-        attempts=error.attempts if isinstance(error, StepFailed) else 1,
-    )
-    return msgspec.json.encode(record).decode()

@@ -1,0 +1,134 @@
+"""Errors on their way into the history and back.
+
+What a step or a workflow raised is kept as an `ErrorRecord`; a replay raises from it what the first run raised.
+Where an error arose travels with it, so that an operator's retry knows what to do anew.
+"""
+
+import traceback
+from typing import Any, Literal
+
+import msgspec
+
+from perdure.errors import StepFailed, error_from_record
+from perdure.model import limits
+from perdure.model.codec import Unencodable, codec_for
+from perdure.model.records import ErrorRecord
+from perdure.registry import Step
+
+_untyped = codec_for(Any)
+decode_error = msgspec.json.Decoder(ErrorRecord).decode
+
+# How far a chain of causes is followed: exceptions may point at each other in a circle.
+_causes_max = 20
+
+
+# --- into the history ---
+
+
+def step_failure(step: Step[..., Any], path: str, attempt: int, error: BaseException) -> str:
+    """What an attempt of a step raised, as it is stored."""
+    args = _arguments(step, error)
+    return _stored("step", *_of(error), path=path, attempts=attempt, args=args)
+
+
+def run_failure(error: BaseException) -> str:
+    """What ended a workflow, as it is stored. A step's failure that it let through keeps its own words."""
+    path = _arose_at(error)
+    if isinstance(error, StepFailed):
+        own = (error.type, error.message, error.traceback)
+        return _stored("step", *own, path=path, attempts=error.attempts)
+    return _stored("workflow", *_of(error), path=path)
+
+
+def _stored(
+    kind: Literal["step", "workflow"],
+    type: str,
+    message: str,
+    traceback: str,
+    *,
+    path: str | None,
+    attempts: int = 1,
+    args: str | None = None,
+) -> str:
+    record = ErrorRecord(
+        kind=kind,
+        type=type[: limits.error_type_chars_max],
+        message=message[: limits.error_message_chars_max],
+        traceback=traceback[-limits.traceback_chars_max :],
+        path=path,
+        attempts=attempts,
+        args=args,
+    )
+    return msgspec.json.encode(record).decode()
+
+
+def _of(error: BaseException) -> tuple[str, str, str]:
+    """Type, words and traceback, fit to be stored."""
+    lines = traceback.format_exception(error)
+    return type(error).__name__, _words_of(error), _storable("".join(lines))
+
+
+def _words_of(error: BaseException) -> str:
+    """What an error says, whatever its `__str__` does."""
+    try:
+        return _storable(str(error))
+    except Exception:
+        return f"<{type(error).__name__} that cannot be told>"
+
+
+def _storable(text: str) -> str:
+    """Lone surrogates cannot be stored; an error may hold any text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _arguments(step: Step[..., Any], error: BaseException) -> str | None:
+    """What a class named in raises=[…] is made from again; None when that has no JSON form."""
+    if type(error) not in step.raises:
+        return None
+    try:
+        return _untyped.encode(list(error.args))
+    except Unencodable:
+        return None
+
+
+def _arose_at(error: BaseException) -> str | None:
+    """The path of the step, wait or send whose failure this error is, or was raised from."""
+    cause: BaseException | None = error
+    for _ in range(_causes_max):
+        if cause is None:
+            return None
+        path = cause.path if isinstance(cause, StepFailed) else None
+        path = path or getattr(cause, "__perdure_path__", None)
+        if path is not None:
+            return path
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+# --- back out of it ---
+
+
+def step_error(step: Step[..., Any], path: str, text: str) -> BaseException:
+    """Rebuild a step's failure: a class named in raises=[…] from its arguments, else StepFailed."""
+    record = decode_error(text)
+    if record.args is not None:
+        for one in step.raises:
+            if one.__name__ == record.type:
+                rebuilt = _rebuilt(one, record.args)
+                if rebuilt is not None:
+                    return arising(rebuilt, path)
+    return error_from_record(record, path)
+
+
+def _rebuilt(kind: type[Exception], args: str) -> Exception | None:
+    """None when a class is not made from its own `args`: then StepFailed tells of it, on every replay."""
+    try:
+        return kind(*_untyped.decode(args))
+    except Exception:
+        return None
+
+
+def arising(error: BaseException, path: str) -> BaseException:
+    """Note on an error where in the run it arose, so that a retry knows what to do anew."""
+    error.__perdure_path__ = path  # type: ignore[attr-defined]
+    return error
