@@ -3,10 +3,12 @@
 import asyncio
 import multiprocessing
 import os
+import queue
 import random
 import sqlite3
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,21 +18,22 @@ import pytest
 
 from perdure.errors import StoreRefused
 from perdure.model import ops
-from perdure.model.clock import SystemClock
+from perdure.model.clock import Clock, SystemClock
 from perdure.model.ids import Ids
 from perdure.model.outcomes import Advanced, Buffered, Counted, Delivered, Started
 from perdure.model.records import Condition
 from perdure.store.base import BatchFailed, BatchUnknown, RunFilter
-from perdure.store.sqlite import opening, writer
+from perdure.store.sqlite import liveness, opening, writer
 from perdure.store.sqlite.store import SqliteStore
 from perdure.store.sqlite.tables import SqliteTables
+from perdure.testing import VirtualClock
 
 ids = Ids(SystemClock(), random.Random(7))
 hour_us = 3600 * 1_000_000
 
 
-def make(path: Path | str, **options: Any) -> SqliteStore:
-    clock = SystemClock()
+def make(path: Path | str, clock: Clock | None = None, **options: Any) -> SqliteStore:
+    clock = clock or SystemClock()
     return SqliteStore(str(path), clock=clock, ids=Ids(clock, random.Random()), **options)
 
 
@@ -147,12 +150,13 @@ async def test_refuses_what_is_not_writable() -> None:
 async def test_refuses_newer_schemas_and_strange_files(tmp_path: Path, store: SqliteStore) -> None:
     path = str(tmp_path / "one.db")
     await store.close()
-    _set_meta(path, "min_code", "9")
-    assert "knows schema 9; this code knows 1: upgrade perdure" in await refusal(path)
-    _set_meta(path, "schema", "7")
-    known = "schema version 7 is newer than this code knows (1): upgrade perdure"
-    assert await refusal(path) == known
-    _set_meta(path, "schema", "seven")
+    _set_meta(path, "schema", "9")
+    _set_meta(path, "min_code", "7")
+    assert await refusal(path) == (
+        f"{path}: schema version 9 is newer than this code knows (1), and needs code that knows 7: "
+        "upgrade perdure"
+    )
+    _set_meta(path, "min_code", "seven")
     assert "not a file of perdure" in await refusal(path)
 
 
@@ -160,6 +164,72 @@ def _set_meta(path: str, name: str, value: str) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("update meta set value = ? where name = ?", (value, name))
     connection.close()
+
+
+_foreign = {
+    "no meta": ["create table customers (id integer)", "create view vips as select 1"],
+    "another meta": ["create table meta (a, b)", "insert into meta values (1, 2)"],
+    "no number": ["create table meta (name, value)", "insert into meta values ('schema', null)"],
+}
+
+
+@pytest.mark.parametrize("kind", _foreign)
+async def test_a_file_of_something_else_is_refused_and_left_alone(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "foreign.db"
+    with sqlite3.connect(path) as connection:
+        for statement in _foreign[kind]:
+            connection.execute(statement)
+    connection.close()
+    before = path.read_bytes()
+    reason = await refusal(path)
+    assert f"{path}: this is not a file of perdure" in reason
+    assert "give the path of a new file" in reason
+    assert ("the tables customers, vips" in reason) is (kind == "no meta")
+    assert path.read_bytes() == before
+
+
+@contextmanager
+def newer_code(text: str) -> Iterator[None]:
+    """Within it this process knows one schema more."""
+    number = opening.schema_known + 1
+    newer = opening.Migration(number, "newer", text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(opening, "migrations", [*opening.migrations, newer])
+        patched.setattr(opening, "schema_known", number)
+        yield
+
+
+async def test_a_newer_schema_that_older_code_may_use_is_accepted(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    other = make(tmp_path / "one.db")
+    with newer_code(f"{opening.older_code_line}\ncreate table later (x integer);\n"):
+        await other.open()
+    await apply(store, start("a"))  # open since before
+    await store.close()
+    await store.open()
+    await apply(store, start("b"))
+    known = await store._read(lambda sql: sql.row("meta", {"name": "schema"}))
+    assert known == (str(opening.schema_known + 1),)
+    await other.close()
+
+
+async def test_batches_fail_once_another_process_has_migrated_the_file(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    await apply(store, start("a"))
+    other = make(tmp_path / "one.db")
+    with newer_code("create table later (x integer);\n"):
+        await other.open()
+    for run_id in ("b", "c"):  # not only the first after it
+        with pytest.raises(BatchFailed, match="needs code that knows 2: upgrade perdure"):
+            await apply(store, start(run_id))
+    with newer_code("create table later (x integer);\n"):
+        assert [run.run_id for run in await other.runs(RunFilter(), None, 10)] == ["a"]
+        assert isinstance((await apply(other, start("d")))[0], Started)
+    await other.close()
 
 
 async def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +274,19 @@ async def test_open_and_close_twice(store: SqliteStore) -> None:
         await store.run("a")
     await store.open()
     assert await store.run("a") is not None
+
+
+async def test_opened_twice_at_once_it_is_opened_once(tmp_path: Path) -> None:
+    def writers() -> int:
+        return [thread.name for thread in threading.enumerate()].count("perdure-sqlite")
+
+    before = writers()
+    store = make(tmp_path / "one.db")
+    await asyncio.gather(store.open(), store.open())
+    assert writers() == before + 1
+    await apply(store, start("a"))
+    await asyncio.gather(store.close(), store.close())
+    assert writers() == before
 
 
 async def test_closing_empties_the_log_and_removes_life_signs(tmp_path: Path) -> None:
@@ -517,6 +600,46 @@ async def test_a_worker_without_a_lock_lives_by_its_lease(store: SqliteStore) ->
     assert await store.has_orphans() is True
 
 
+async def test_a_close_that_cannot_write_lets_go_of_the_worker(tmp_path: Path) -> None:
+    store = make(tmp_path / "one.db")
+    store.worker_id = "W"
+    await store.open()
+    await apply(store, ops.Beat(worker_id="W", lease_us=hour_us), start("a"))
+    assert store._writer is not None and store._writer._sql is not None
+    store._writer._sql.connection.execute("pragma busy_timeout = 0").close()
+    hindrance = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
+    hindrance.execute("begin immediate")
+    await store.close()
+    hindrance.close()
+    await store.open()
+    assert await store.has_orphans() is True
+    assert await apply(store, ops.Recover(limit=10)) == [Counted(1)]
+    assert list((tmp_path / "one.db-workers").iterdir()) == []
+    await store.close()
+
+
+async def test_without_flock_a_worker_lives_for_itself_and_by_its_lease_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert make(tmp_path / "one.db").needs_beats is False
+    monkeypatch.setattr(liveness, "has_flock", False)
+    clock = VirtualClock()
+    store, other = make(tmp_path / "one.db", clock), make(tmp_path / "one.db", clock)
+    store.worker_id, other.worker_id = "W", "V"
+    assert store.needs_beats is True
+    await store.open()
+    await other.open()
+    await apply(store, ops.Beat(worker_id="W", lease_us=30_000_000), start("a"))
+    assert await other.has_orphans() is False
+    clock.set(clock.now() + 31_000_000)
+    assert await store.has_orphans() is False
+    assert await apply(store, ops.Recover(limit=10)) == [Counted(0)]
+    assert await other.has_orphans() is True
+    await store.close()
+    assert (await other.counts())["workers"] == 0
+    await other.close()
+
+
 def _in_child(store: SqliteStore, answers: Any) -> None:
     async def ask() -> list[str]:
         told = []
@@ -559,12 +682,12 @@ async def test_the_log_is_emptied_when_idle_and_when_large(
     log = tmp_path / "one.db-wal"
     monkeypatch.setattr(writer, "idle_s", 0.05)
     monkeypatch.setattr(writer, "idle_wal_bytes", 1000)
+    # Counts from the first checkpoint on: this writer was made with the bound as it is.
+    monkeypatch.setattr(writer, "wal_bytes_max", 10_000)
     await apply(store, start("a", input="x" * 100_000))
     assert log.stat().st_size > 100_000
     await _emptied(log)
     monkeypatch.setattr(writer, "idle_s", 60)
-    assert store._writer is not None
-    store._writer._wal_bytes_next = 10_000
     await apply(store, start("b", input="x" * 100_000))
     await _emptied(log)
 
@@ -581,3 +704,42 @@ async def test_a_reader_in_the_way_delays_only_the_log(store: SqliteStore, tmp_p
     assert store._writer._wal_bytes_next > writer.wal_patience_bytes
     assert len(await store.runs(RunFilter(), None, 10)) == 3
     reader.close()
+
+
+class _Quiet(queue.SimpleQueue[Any]):
+    """Nothing ever comes: every wait is over at once and noted, and the one without an end, ends."""
+
+    def __init__(self, reader: sqlite3.Connection) -> None:
+        self.waits: list[float | None] = []
+        self._reader = reader
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        self.waits.append(timeout)
+        if timeout is None:
+            return None
+        if len(self.waits) == 8:
+            self._reader.close()
+        raise queue.Empty
+
+
+def test_an_idle_checkpoint_that_a_reader_hindered_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "idle_wal_bytes", 1000)
+    clock = SystemClock()
+    one = writer.Writer(str(tmp_path / "one.db"), "FULL", clock, ids, lifecycle=True)
+    one._open()  # no thread: we are it
+    one._apply(ids.ulid(), [start("a")], None)
+    reader = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
+    reader.execute("begin")
+    reader.execute("select count(*) from runs").fetchone()
+    one._wal_bytes_next = 0
+    one._apply(ids.ulid(), [start("b")], None)
+    one._checkpoint_if_large()
+    assert one._wal_bytes_next > writer.wal_patience_bytes
+    one._jobs = quiet = _Quiet(reader)
+    assert one._next_job() is None
+    assert quiet.waits == [1, 2, 4, 8, 16, 32, 60, 60, None]
+    assert one._wal_bytes() == 0
+    assert one._wal_bytes_next == writer.wal_bytes_max
+    one._close()

@@ -48,9 +48,13 @@ queue_ops_max = 20_000
 steps_per_generation_max = 50_000
 # Signals accepted for a run that does not take them.
 buffered_per_run_max = 10_000
+# All payloads among them together: each op that looks into a buffer may have to read it whole.
+buffered_chars_per_run_max = 16 * 1024 * 1024
+# Signal names that a workflow was seen to wait for without declaring them; more are made from data.
+noted_signals_max = 256
 # `ctx.wait(a | b | ...)` opens one watcher each.
 conditions_per_wait_max = 100
-# Branches alive at once in one run: each holds a coroutine and a cursor.
+# Branches of one gather or map: each holds a coroutine and a cursor.
 branches_max = 10_000
 # Runs a worker drives at once; more wait as `ready`, so a flood of starts does not fill the memory.
 active_runs_default = 5_000
@@ -69,6 +73,8 @@ duration_chars_max = 64
 traceback_chars_max = 20_000
 error_message_chars_max = 4_000
 error_type_chars_max = 256
+# Why an operator cancelled, terminated or paused a run.
+reason_bytes_max = 4096
 # Problems told at once about one payload.
 payload_errors_max = 20
 # Custom leaf types; each is looked up by name on decode.
@@ -134,6 +140,25 @@ def check_key(value: object) -> str:
 def check_path(value: object) -> str:
     """A path as a sender addresses it."""
     return _check_text("path", value, path_bytes_max, "path_bytes_max")
+
+
+def check_reason(value: object) -> str | None:
+    """Why somebody steers a run: any text, also of several lines; None for none."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadValue("reason", value, f"is a {type(value).__name__}; give a str")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise BadValue(
+            "reason", value, "holds a lone surrogate, which is not text; decode it properly"
+        ) from None
+    if size > reason_bytes_max:
+        raise BadValue(
+            "reason", value, f"is {size} bytes; at most {reason_bytes_max} (reason_bytes_max)"
+        )
+    return value
 
 
 def check_tags(tags: Mapping[str, str] | None) -> dict[str, str]:

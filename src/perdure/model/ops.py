@@ -145,7 +145,7 @@ class TurnOp(Op[TurnOutcome], frozen=True, kw_only=True, gc=False):
 
 
 class RecordStep(TurnOp, frozen=True, kw_only=True, gc=False):
-    """Only results; the run goes on. The one turn op that does not mind a moved revision."""
+    """Only results; the run goes on. It does not mind a moved revision: what was done was done."""
 
 
 class Suspend(TurnOp, frozen=True, kw_only=True, gc=False):
@@ -283,7 +283,7 @@ class Declare(Op[Counted], frozen=True, kw_only=True, gc=False):
 
 
 class Prune(Op[Counted], frozen=True, kw_only=True, gc=False):
-    """Delete up to `limit` runs that finished before, and keys and dead letters of that age."""
+    """Delete up to `limit` runs that finished before, with all that belongs to them."""
 
     finished_before: int
     limit: int

@@ -6,7 +6,7 @@ was acknowledged to this process, and page by cursor.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -93,8 +93,8 @@ class Store(ABC):
         """The runs and the living rows of their present generation, unordered; unknown ids are left out."""
 
     @abstractmethod
-    async def due(self) -> Due:
-        """When something is next due."""
+    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
+        """When something is next due; of runs that are ready only those of these workflows count."""
 
     @abstractmethod
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
@@ -102,9 +102,9 @@ class Store(ABC):
 
     @abstractmethod
     async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
-        """Inspect up to `limit` parked runs with ids greater than `after`.
+        """Inspect up to `limit` parked runs after the run `after`, in an order of the store's own.
 
-        Gives those that watch nothing (a healthy store has none) and the last id inspected, "" at the end.
+        Gives those that watch nothing (a healthy store has none) and the last run inspected, "" at the end.
         """
 
     @abstractmethod

@@ -118,10 +118,12 @@ class MemoryTables(Tables):
         return heapq.nsmallest(limit, orphans, key=lambda one: one.run_id)
 
     def finished_before(self, at: int, limit: int) -> list[str]:
+        needed = {one.parent_run_id for one in self.runs_by_id.values() if one.status in LIVE}
+        needed |= {one.target for one in self.all_watchers() if one.kind == "run"}
         ended = (
             (one.finished_at, one.run_id)
             for one in self.runs_by_id.values()
-            if one.finished_at is not None and one.finished_at < at
+            if one.finished_at is not None and one.finished_at < at and one.run_id not in needed
         )
         return [run_id for _, run_id in heapq.nsmallest(limit, ended)]
 
@@ -132,6 +134,9 @@ class MemoryTables(Tables):
 
     def steps(self, run_id: str, generation: int) -> list[StepRecord]:
         return list(self.steps_by_run.get((run_id, generation), {}).values())
+
+    def retrying_steps(self, run_id: str, generation: int) -> list[StepRecord]:
+        return [one for one in self.steps(run_id, generation) if one.state == "retrying"]
 
     def add_step(self, step: StepRecord) -> None:
         rows = self.steps_by_run.setdefault((step.run_id, step.generation), {})
@@ -322,6 +327,8 @@ class MemoryStore(Store):
         """The rows stay for as long as the store object does, so a test can open an app on it again."""
 
     async def apply(self, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
+        if batch_id in self._committed:
+            raise BatchFailed(f"batch {batch_id!r} was committed before")
         tables = self.tables
         tables.now = self._clock.now()
         tables.worker_id = self.worker_id
@@ -346,20 +353,25 @@ class MemoryStore(Store):
 
     async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
         found = []
-        for run_id in run_ids:
+        for run_id in dict.fromkeys(run_ids):
             run = self.tables.run(run_id)
             if run is not None:
                 steps = self.tables.steps(run_id, run.generation)
                 found.append((run, [one for one in steps if one.superseded == 0]))
         return found
 
-    async def due(self) -> Due:
+    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
         tables = self.tables
-        ready = [one.ready_at or 0 for one in tables.runs_by_id.values() if one.status == "ready"]
+        known = None if workflows is None else set(workflows)
+        ready = [
+            one.ready_at or 0
+            for one in tables.runs_by_id.values()
+            if one.status == "ready" and (known is None or (one.workflow, one.version) in known)
+        ]
         return Due(tables.next_deadline(), min(ready, default=None))
 
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
-        found = (self.tables.run(run_id) for run_id in run_ids)
+        found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
         return [one for one in found if one is not None and one.status in TERMINAL]
 
     async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:

@@ -77,7 +77,7 @@ class Tables(ABC):
 
     @abstractmethod
     def finished_before(self, at: int, limit: int) -> list[str]:
-        """Ids of the runs that ended before `at`, oldest first."""
+        """Ids of the runs that ended before `at`, oldest first; not those that living runs refer to."""
 
     # --- steps ---
 
@@ -88,6 +88,10 @@ class Tables(ABC):
     @abstractmethod
     def steps(self, run_id: str, generation: int) -> list[StepRecord]:
         """All rows of a generation, superseded ones too."""
+
+    @abstractmethod
+    def retrying_steps(self, run_id: str, generation: int) -> list[StepRecord]:
+        """The steps of a generation that are between two attempts."""
 
     @abstractmethod
     def add_step(self, step: StepRecord) -> None:

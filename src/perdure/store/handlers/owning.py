@@ -36,6 +36,7 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
     found = None if op.fresh else _found_by_id(tables, op)
     if isinstance(found, Refusal):
         return found
+    started = found or _start_new(tables, op)
     if op.key is not None:
         # Also when the id found the run: the next one with this key must get the same answer.
         tables.add_key(
@@ -48,8 +49,10 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
                 created_at=tables.now,
             )
         )
-    if found is not None:
-        return found
+    return started
+
+
+def _start_new(tables: Tables, op: ops.StartRun) -> Started:
     run = _new_run(tables, op)
     tables.add_run(run)
     tell(tables, run, "workflow.run_started", {"version": run.version})

@@ -113,7 +113,7 @@ def _deliver_or_buffer(
         return Refusal("ambiguous", f"{op.name!r} is awaited at {len(paths)} places", paths)
     if (
         declared.buffer == "first"
-        and tables.key("claim", waiting.claim_key(run, op.name, op.path)) is not None
+        and tables.key(*waiting.claim_on(run, op.name, op.path)) is not None
     ):
         return Refusal("taken", f"{op.name!r} was already answered")
     if not open_waits and not op.buffer:
@@ -124,10 +124,11 @@ def _deliver_or_buffer(
     else:
         outcome = _buffer(tables, run, op, declared)
     if declared.buffer == "first" and not isinstance(outcome, Refusal):
+        scope, key = waiting.claim_on(run, op.name, op.path)
         tables.add_key(
             KeyRecord(
-                scope="claim",
-                key=waiting.claim_key(run, op.name, op.path),
+                scope=scope,
+                key=key,
                 digest="",
                 answer=op.signal_id,
                 run_id=run.run_id,
@@ -160,7 +161,8 @@ def _not_waiting(run: RunRecord, op: ops.SendSignal) -> Refusal:
 def _deliver(
     tables: Tables, run: RunRecord, op: ops.SendSignal, watcher: WatcherRecord
 ) -> Delivered:
-    waiting.resolve(tables, run, watcher.path, winner=watcher.ix, value=op.payload)
+    if not waiting.resolve(tables, run, watcher.path, winner=watcher.ix, value=op.payload):
+        raise AssertionError(f"nobody waits at {watcher.path!r} of run {run.run_id!r}")
     told = {"signal_id": op.signal_id, "name": op.name, "path": watcher.path}
     waiting.tell_delivered(tables, run, told, op.payload)
     return Delivered(run.run_id, watcher.path, op.signal_id)
@@ -180,6 +182,9 @@ def _buffer(
         return Refusal(
             "full", f"{len(buffered)} signals are buffered for run {run.run_id!r} already"
         )
+    size = sum(len(one.payload) for one in buffered) - sum(len(one.payload) for one in same_slot)
+    if size + len(op.payload) > limits.buffered_chars_per_run_max:
+        return Refusal("full", f"the buffer of run {run.run_id!r} holds {size} characters already")
     for old in same_slot:
         replaced = old.signal_id
         tables.delete_signal(old)

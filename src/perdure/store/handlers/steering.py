@@ -118,7 +118,7 @@ def resume(tables: Tables, op: ops.Resume) -> SteerOutcome:
 
 def _watch_retries(tables: Tables, run: RunRecord) -> None:
     """Steps that were to be tried again when the run stopped are due again, at the time they had."""
-    retrying = [one for one in tables.steps(run.run_id, run.generation) if one.state == "retrying"]
+    retrying = tables.retrying_steps(run.run_id, run.generation)
     for step in sorted(retrying, key=lambda one: one.path):
         watch_retry(tables, run, step)
 

@@ -39,7 +39,8 @@ def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
         for one in tables.watchers(run.run_id)
         if one.path == watcher.path and one.kind == "signal"
     ]
-    waiting.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null")
+    if not waiting.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null"):
+        return
     for name in names:
         tell(tables, run, "signal.timeout", {"name": name, "path": watcher.path})
 

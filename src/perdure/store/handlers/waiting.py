@@ -5,6 +5,7 @@ run, a finished run, the timer; the oldest accepted first. What it finds it take
 run never suspends. A wait past its deadline takes only what was accepted at or before it.
 """
 
+import logging
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +25,8 @@ from perdure.model.records import (
 from perdure.model.status import TERMINAL
 from perdure.store.handlers.facts import awaken, bury, tell
 from perdure.store.tables import Tables
+
+log = logging.getLogger("perdure.store")
 
 _encode = msgspec.json.encode
 _decode_spec = msgspec.json.Decoder(WaitSpec).decode
@@ -137,17 +140,28 @@ def expire(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
     """Say on the ledger that a buffered signal outlived its time. The caller removes the row."""
     told = {"signal_id": signal.signal_id, "name": signal.name}
     tell(tables, run, "signal.expired", told, event_id=signal.signal_id)
-    free_claim(tables, run, signal.name, signal.path)
+    claim = claim_on(run, signal.name, signal.path)
+    held = tables.key(*claim)
+    if held is not None and held.answer == signal.signal_id:
+        tables.delete_key(*claim)  # it never reached the workflow: the next one may have the claim
 
 
-def claim_key(run: RunRecord, name: str, path: str | None) -> str:
-    """One claim of a `first` signal per run, generation and name, or path if addressed."""
-    return f"{run.run_id}/{run.generation}/{name}/{path or ''}"
+def claim_on(run: RunRecord, name: str, path: str | None) -> tuple[str, str]:
+    """Scope and key of the one claim of a `first` signal: per run, generation and name, or path if addressed."""
+    return claim_scope(run.run_id), f"{run.generation}/{name}/{path or ''}"
 
 
-def free_claim(tables: Tables, run: RunRecord, name: str, path: str | None) -> None:
-    """What had the claim never reached the workflow: the next one may have it."""
-    tables.delete_key("claim", claim_key(run, name, path))
+def claim_scope(run_id: str) -> str:
+    # A run id may hold slashes, so it has the scope for itself; a name has none.
+    return f"claim/{run_id}"
+
+
+def _free_rejected(tables: Tables, run: RunRecord, name: str, path: str | None) -> None:
+    """A signal that the code refused gives its claim back, unless the claim is one that still waits."""
+    claim = claim_on(run, name, path)
+    held = tables.key(*claim)
+    if held is not None and all(held.answer != one.signal_id for one in tables.signals(run.run_id)):
+        tables.delete_key(*claim)
 
 
 def tell_delivered(tables: Tables, run: RunRecord, told: dict[str, Any], payload: str) -> None:
@@ -212,11 +226,17 @@ def resolve(
     value: str | None = None,
     state: Any = "done",
     error: str | None = None,
-) -> None:
-    """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move."""
+) -> bool:
+    """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
+
+    False when there is no such wait: its watchers were left over, which no op does. They go, and whoever
+    acts on many waits at once goes on with the others.
+    """
     step = tables.step(run.run_id, run.generation, path)
     if step is None or step.state != "open":
-        raise AssertionError(f"watcher without an open wait: {run.run_id!r} at {path!r}")
+        log.error("run %r is watched at %r and does not wait there", run.run_id, path)
+        tables.delete_watchers(run.run_id, path)
+        return False
     step = replace(
         step,
         state=state,
@@ -229,6 +249,7 @@ def resolve(
     tables.put_step(step)
     tables.delete_watchers(run.run_id, path)
     awaken(tables, run, completion_of(step))
+    return True
 
 
 def close(tables: Tables, run: RunRecord, path: str) -> None:
@@ -275,6 +296,6 @@ def bury_delivered(
     )
     bury(tables, run, letter, reason, cause)
     if cause == "rejected":
-        free_claim(tables, run, condition.target, None)
-        free_claim(tables, run, condition.target, step.path)
+        _free_rejected(tables, run, condition.target, None)
+        _free_rejected(tables, run, condition.target, step.path)
     return letter.signal_id

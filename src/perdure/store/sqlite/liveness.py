@@ -7,7 +7,8 @@ for a removed file would get a lock that nobody else sees.
 `<db>-workers/<worker>.lock` is held by a worker while its process lives; the kernel lets go of it
 when the process dies, however it dies. It is made before the worker's row is committed, and removed
 after, so a file that exists and is free means a dead worker. Without a file the lease decides; so
-it does for all where there is no flock (Windows), and there SQLite alone keeps writers apart.
+it does where there is no flock (Windows), and there SQLite alone keeps writers apart. Whatever its
+lease says, a worker of this process lives.
 """
 
 import os
@@ -56,16 +57,18 @@ class WorkerLocks:
 
     def __init__(self, path: str) -> None:
         self._directory = Path(f"{path}-workers")
-        self._held: dict[str, int] = {}
+        self._held: dict[str, int | None] = {}  # None where there is no flock
 
     def held(self) -> list[str]:
         """The workers of this process."""
         return list(self._held)
 
     def hold(self, worker_id: str) -> None:
-        """Give a life sign until `release`. Call it under the side lock, before the row commits."""
-        if not has_flock or worker_id in self._held:
-            return
+        """Give a life sign until `clear_away`. Call it under the side lock, before the row commits."""
+        if worker_id not in self._held:
+            self._held[worker_id] = self._locked(worker_id) if has_flock else None
+
+    def _locked(self, worker_id: str) -> int:
         self._directory.mkdir(exist_ok=True)
         fd = os.open(self._file(worker_id), _open_flags | os.O_CREAT, 0o666)
         try:
@@ -73,7 +76,7 @@ class WorkerLocks:
         except OSError:
             os.close(fd)
             raise
-        self._held[worker_id] = fd
+        return fd
 
     def is_live(self, worker_id: str, lease_until: int, now: int) -> bool:
         """Whether a worker that has a row lives. May be asked from any thread."""
@@ -114,9 +117,13 @@ class WorkerLocks:
             self._directory.rmdir()
 
     def let_go(self) -> None:
-        """In a forked child: close its copies, which would keep a dead parent looking alive."""
+        """Give no life sign any more, and leave the files: free, they say that the worker is dead.
+
+        In a forked child it closes the copies, which would keep a dead parent looking alive.
+        """
         for fd in self._held.values():
-            os.close(fd)
+            if fd is not None:
+                os.close(fd)
         self._held.clear()
 
     def _file(self, worker_id: str) -> Path:

@@ -18,14 +18,17 @@ from perdure.store.sqlite.statements import Statements
 Synchronous = Literal["FULL", "NORMAL"]
 
 migrations: Final[list[Migration]] = load_migrations(__package__)
-# The schema that this code writes, and the oldest code that may still use it.
+# The schema that this code writes.
 schema_known: Final = migrations[-1].number
-min_code: Final = 1
+# A migration with this line takes nothing away that older code reads or writes. One without it
+# shuts older code out: to forget a line must not cost data.
+older_code_line: Final = "-- older code may go on"
 
 # STRICT tables came with 3.37.
 _sqlite_min = (3, 37, 0)
 _statements_kept = 512
 _busy_timeout_ms = 5000
+_tables_named = 3
 
 # Set on every connection, and read back: distributions build SQLite with other defaults.
 _pragmas: Final[dict[str, int]] = {
@@ -82,10 +85,15 @@ def connect(path: str, *, synchronous: Synchronous | None) -> sqlite3.Connection
                 connection, {"query_only": 1, "cache_size": -1024}
             )  # a megabyte: it looks, and goes
         else:
+            # Before the switch to the log, which writes: a file that is not ours stays as it is.
+            _version(Statements(connection))
             _make_durable(connection, synchronous)
     except sqlite3.DatabaseError as error:
         connection.close()
         raise StoreRefused(f"{path} cannot be used as a SQLite database: {error}") from error
+    except StoreRefused as refused:
+        connection.close()
+        raise StoreRefused(f"{path}: {refused.reason}") from None
     except BaseException:
         connection.close()
         raise
@@ -123,7 +131,7 @@ def migrate(sql: Statements, new_id: Callable[[], str]) -> None:
                 sql.connection.execute(statement)
         if version < schema_known:
             sql.run("put_meta", {"name": "schema", "value": str(schema_known)})
-            sql.run("put_meta", {"name": "min_code", "value": str(min_code)})
+            sql.run("put_meta", {"name": "min_code", "value": str(min_code())})
         if version == 0:
             sql.run("put_meta", {"name": "created", "value": new_id()})
         sql.run("commit")
@@ -134,28 +142,66 @@ def migrate(sql: Statements, new_id: Callable[[], str]) -> None:
             sql.run("rollback")
 
 
-def _version(sql: Statements) -> int:
-    if not sql.row("has_meta")[0]:
-        return 0
-    version, needed = (_meta_number(sql, name) for name in ("schema", "min_code"))
-    if version > schema_known:
-        raise StoreRefused(
-            f"schema version {version} is newer than this code knows ({schema_known}): "
-            "upgrade perdure"
-        )
+def min_code() -> int:
+    """The oldest code that may use what the migrations make, by the schema that it knows."""
+    return max(one.number for one in migrations if older_code_line not in one.text.splitlines())
+
+
+def check_code(sql: Statements) -> None:
+    """StoreRefused if the file needs newer code; it may have come to that while it was open."""
+    needed = _meta_number(sql, "min_code")
     if needed > schema_known:
+        version = _meta_number(sql, "schema")
         raise StoreRefused(
-            f"this file needs code that knows schema {needed}; this code knows {schema_known}: "
-            "upgrade perdure"
+            f"schema version {version} is newer than this code knows ({schema_known}), and needs "
+            f"code that knows {needed}: upgrade perdure"
         )
-    return version
+
+
+def _version(sql: Statements) -> int:
+    """The schema of the file, 0 if it is empty; StoreRefused if it is not ours or too new for us.
+
+    It may be newer than this code knows: what code it needs is another number.
+    """
+    tables = _tables(sql.connection)
+    if not tables:
+        return 0
+    if not sql.row("has_meta")[0] or not _has_our_meta(sql.connection):
+        raise _not_ours(f"it is a SQLite database with the tables {_some(tables)}")
+    check_code(sql)
+    return _meta_number(sql, "schema")
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    names = connection.execute(
+        "select name from sqlite_schema where type in ('table', 'view') "
+        r"and name not like 'sqlite\_%' escape '\' order by name"
+    )
+    return [name for (name,) in names]
+
+
+def _has_our_meta(connection: sqlite3.Connection) -> bool:
+    columns = {name for (name,) in connection.execute("select name from pragma_table_info('meta')")}
+    return {"name", "value"} <= columns
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _tables_named
+    return ", ".join(names[:_tables_named]) + (f" and {more} more" if more > 0 else "")
 
 
 def _meta_number(sql: Statements, name: str) -> int:
     row = sql.row("meta", {"name": name})
-    if row is None or not row[0].isdigit():
-        raise StoreRefused(f"the table meta has no number {name!r}: this is not a file of perdure")
+    if row is None or not str(row[0]).isdecimal():
+        raise _not_ours(f"its table meta has no number {name!r}")
     return int(row[0])
+
+
+def _not_ours(why: str) -> StoreRefused:
+    return StoreRefused(
+        f"this is not a file of perdure: {why}; give the path of a new file, or of one that "
+        "perdure made"
+    )
 
 
 def statements_of(text: str) -> list[str]:

@@ -134,7 +134,7 @@ def _send_signal(want: Wanted, op: ops.SendSignal) -> None:
         want.keys.add((f"signal/{op.run_id}/{op.name}", op.key))
     if op.policy in ("first", None):
         # Nearly every run is in its first generation; a later one looks its claim up alone.
-        want.keys.add(("claim", f"{op.run_id}/0/{op.name}/{op.path or ''}"))
+        want.keys.add((f"claim/{op.run_id}", f"0/{op.name}/{op.path or ''}"))
 
 
 # Ops that are missing here ask an index first and prefetch from its answer, or touch no run.

@@ -6,7 +6,7 @@
 --
 -- A read gives one row of JSON arrays, and a write takes many rows, because every call of the driver gives up
 -- the interpreter lock and may wait 5 ms for it under load: what counts is the number of calls. `limit ?` after
--- {rows} lets a batch of 700 use the cached statement for 768; rows beyond the limit are bound but never read.
+-- {rows} lets a batch of 180 use the cached statement for 192; rows beyond the limit are bound but never read.
 
 
 -- --- a batch: what it starts from -------------------------------------------------------------------
@@ -54,7 +54,7 @@ select
     (select json_group_array({watcher as json}) from watchers
      where kind = 'run' and target <> '' and target in (select value from json_each(:targets))),
     (select json_group_array(json_array(parent_run_id, run_id)) from runs
-     where parent_run_id in (select value from json_each(:parents)));
+     where parent_run_id in (select value from json_each(:parents)) and finished_at is null);
 
 
 -- --- a batch: rows that were not prefetched ----------------------------------------------------------
@@ -67,6 +67,11 @@ where run_id = :run_id and generation = :generation and path = :path and superse
 -- name: steps
 -- A whole generation, with what was superseded: only retry asks.
 select json_group_array({step as json}) from steps where run_id = :run_id and generation = :generation;
+
+-- name: retrying_steps
+-- The steps between two attempts.
+select json_group_array({step as json}) from steps
+where run_id = :run_id and generation = :generation and state = 'retrying' and superseded = 0;
 
 -- name: watchers
 -- What one run waits for.
@@ -82,8 +87,9 @@ where kind = 'run' and target <> '' and target = :run_id;
 select json_group_array({signal as json}) from signals where run_id = :run_id;
 
 -- name: children
--- All children, ended ones too: whether one lives is decided on its row in the working set.
-select json_group_array(json_array(parent_run_id, run_id)) from runs where parent_run_id = :run_id;
+-- The children that live by the file; the working set knows which of them still do, and which do again.
+select json_group_array(json_array(parent_run_id, run_id)) from runs
+where parent_run_id = :run_id and finished_at is null;
 
 -- name: key
 -- One idempotency key.
@@ -135,9 +141,18 @@ select json_group_array({run as json}) from (
 );
 
 -- name: finished_before
--- The oldest ends first.
+-- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they
+-- mean would become another run's.
 select json_group_array(run_id) from (
-    select run_id from runs where finished_at < :at order by finished_at, run_id limit :limit
+    select run_id from runs
+    where finished_at < :at
+    and not exists (
+        select 1 from watchers as w where w.kind = 'run' and w.target = runs.run_id and w.target <> ''
+    )
+    and not exists (
+        select 1 from runs as c where c.parent_run_id = runs.run_id and c.finished_at is null
+    )
+    order by finished_at, run_id limit :limit
 );
 
 -- name: due_watchers
@@ -295,6 +310,10 @@ insert or replace into dead_letters ({letter columns}) select * from ({rows}) li
 -- Sent again or put back.
 delete from dead_letters where dead_letter_id in (select value from json_each(:dead_letter_ids));
 
+-- name: delete_key
+-- A claim is free again: what had it was rejected, or outlived its time.
+delete from keys where scope = :scope and key = :key;
+
 -- name: insert_commit
 -- The proof that the batch happened, in its own transaction.
 insert into commits (number, batch_id, at) values (:number, :batch_id, :at);
@@ -328,10 +347,6 @@ delete from dead_letters where run_id in (select value from json_each(:run_ids))
 
 
 -- --- workers and catalogue ---------------------------------------------------------------------------
-
--- name: delete_key
--- A claim is free again: what had it was rejected, or outlived its time.
-delete from keys where scope = :scope and key = :key;
 
 -- name: workers
 -- All that have come and not said goodbye; few, and looked at only when another one comes.
@@ -388,11 +403,18 @@ select json_group_array({run as json}) from runs
 where run_id in (select value from json_each(:run_ids)) and finished_at is not null;
 
 -- name: due
--- Three looks at the low end of three indexes.
+-- Three looks at the low end of three indexes; ready runs of workflows that the asker does not know are stepped
+-- over in theirs, which covers them.
 select
     (select min(deadline_at) from watchers where deadline_at is not null),
     (select min(expires_at) from signals where expires_at is not null),
-    (select min(ready_at) from runs where ready_at is not null);
+    (select ready_at from runs
+     where ready_at is not null
+     and (:workflows is null or exists (
+         select 1 from json_each(:workflows) as w
+         where w.value ->> 0 = runs.workflow and w.value ->> 1 = runs.version
+     ))
+     order by ready_at limit 1);
 
 -- name: sweep
 -- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.

@@ -82,7 +82,15 @@ def settled(sql: Statements, batch_id: str) -> bool:
 
 
 def load(sql: Statements, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
-    runs, steps = sql.row("load", {"run_ids": as_json(list(dict.fromkeys(run_ids)))})
+    wanted = list(dict.fromkeys(run_ids))
+    try:
+        runs, steps = sql.row("load", {"run_ids": as_json(wanted)})
+    except sqlite3.DataError:
+        # Together they are more than SQLite puts in one text.
+        if len(wanted) == 1:
+            raise
+        middle = len(wanted) // 2
+        return load(sql, wanted[:middle]) + load(sql, wanted[middle:])
     steps_of: dict[str, list[StepRecord]] = {}
     found = []
     for run in decode_runs(runs):
@@ -97,8 +105,9 @@ def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:
     return sql.records(decode_runs, "ended", {"run_ids": as_json(list(run_ids))})
 
 
-def due(sql: Statements) -> Due:
-    deadline_at, expires_at, ready_at = sql.row("due")
+def due(sql: Statements, workflows: list[tuple[str, int]] | None) -> Due:
+    known = None if workflows is None else as_json(workflows)
+    deadline_at, expires_at, ready_at = sql.row("due", {"workflows": known})
     deadlines = [at for at in (deadline_at, expires_at) if at is not None]
     return Due(min(deadlines, default=None), ready_at)
 
@@ -124,6 +133,22 @@ def catalogue(sql: Statements) -> list[WorkflowRecord]:
 # --- for people ----------------------------------------------------------------------------------
 
 
+def _in_parts(
+    page: Callable[[Any, int], list[Found]], after: Any, limit: int, place: Callable[[Found], Any]
+) -> list[Found]:
+    """A whole page, read in parts if its rows are more than the 10^9 bytes SQLite puts in one text."""
+    try:
+        return page(after, limit)
+    except sqlite3.DataError:
+        if limit == 1:
+            raise
+    half = limit // 2
+    rows = _in_parts(page, after, half, place)
+    if len(rows) == half:
+        rows += _in_parts(page, place(rows[-1]), limit - half, place)
+    return rows
+
+
 def run(sql: Statements, run_id: str) -> RunRecord | None:
     found = sql.records(decode_runs, "run", {"run_id": run_id})
     return found[0] if found else None
@@ -137,8 +162,11 @@ def history(sql: Statements, run_id: str) -> list[StepRecord]:
 def runs(
     sql: Statements, where: RunFilter, after: tuple[int, str] | None, limit: int
 ) -> list[RunRecord]:
-    text, params = runs_query(where, after, limit)
-    return decode_runs(sql.connection.execute(text, params).fetchone()[0])
+    def page(after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
+        text, params = runs_query(where, after, limit)
+        return decode_runs(sql.connection.execute(text, params).fetchone()[0])
+
+    return _in_parts(page, after, limit, lambda one: (one.created_at, one.run_id))
 
 
 def runs_query(
@@ -226,16 +254,20 @@ def signal(sql: Statements, signal_id: str) -> SignalRecord | DeadLetterRecord |
 def dead_letters(
     sql: Statements, run_id: str | None, after: str, limit: int
 ) -> list[DeadLetterRecord]:
-    params = {"after": after, "limit": limit}
-    if run_id is None:
-        return sql.records(decode_letters, "page_dead_letters", params)
-    return sql.records(decode_letters, "page_dead_letters_of_run", {**params, "run_id": run_id})
+    name = "page_dead_letters" if run_id is None else "page_dead_letters_of_run"
+
+    def page(after: str, limit: int) -> list[DeadLetterRecord]:
+        params = {"after": after, "limit": limit}
+        of_run = {} if run_id is None else {"run_id": run_id}
+        return sql.records(decode_letters, name, {**params, **of_run})
+
+    return _in_parts(page, after, limit, lambda one: one.dead_letter_id)
 
 
 def events(
     sql: Statements, after: int, limit: int, type_: str | None, entity: tuple[str, str] | None
 ) -> list[EventRecord]:
-    params: dict[str, object] = {"after": after, "limit": limit}
+    params: dict[str, object] = {}
     narrowed = []
     if type_ is not None:
         narrowed.append(queries["events_of_type"])
@@ -244,7 +276,12 @@ def events(
         narrowed.append(queries["events_of_entity"])
         params["entity_type"], params["entity_id"] = entity
     text = queries["page_events"].replace("{narrowed}", " ".join(narrowed))
-    return decode_events(sql.connection.execute(text, params).fetchone()[0])
+
+    def page(after: int, limit: int) -> list[EventRecord]:
+        asked = {**params, "after": after, "limit": limit}
+        return decode_events(sql.connection.execute(text, asked).fetchone()[0])
+
+    return _in_parts(page, after, limit, lambda one: one.position)
 
 
 def counts(sql: Statements) -> dict[str, int]:

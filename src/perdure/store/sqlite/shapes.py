@@ -110,7 +110,10 @@ class Shape:
             if size > count:
                 part.extend([None] * ((size - count) * width))
             part.append(count)
-            sql.write(self._text(size), part)
+            changed = sql.write(self._text(size), part)
+            if changed != count and self._template.startswith("update"):
+                # What we remember is not what the file holds. The batch fails, and forgets it.
+                raise RuntimeError(f"{changed} of {count} rows were there to be changed")
 
     def _text(self, size: int) -> str:
         text = self._texts.get(size)

@@ -84,6 +84,17 @@ def as_json(value: object) -> str:
     return _encode(value).decode()
 
 
+def at_most(limit: int, read: Callable[[int], list[Row]]) -> list[Row]:
+    """Read up to `limit` rows: fewer, if together they are more than the 10^9 bytes SQLite puts in one text."""
+    while True:
+        try:
+            return read(limit)
+        except sqlite3.DataError:
+            if limit == 1:
+                raise
+            limit //= 2
+
+
 _nothing: Final[Mapping[str, object]] = {}
 
 
@@ -111,6 +122,6 @@ class Statements:
         """Execute; gives how many rows changed."""
         return self._execute(queries[name], params).rowcount
 
-    def write(self, text: str, values: Sequence[object]) -> None:
-        """Execute a statement that shapes.py has put together."""
-        self._execute(text, values)
+    def write(self, text: str, values: Sequence[object]) -> int:
+        """Execute a statement that shapes.py has put together; gives how many rows changed."""
+        return self._execute(text, values).rowcount

@@ -6,7 +6,7 @@ it on one machine. It never writes outside the writer thread, nor answers before
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from perdure.model.clock import Clock
@@ -22,7 +22,7 @@ from perdure.model.records import (
     WorkflowRecord,
 )
 from perdure.store.base import Applied, BatchFailed, Due, RunFilter, Store
-from perdure.store.sqlite import opening, reads
+from perdure.store.sqlite import liveness, opening, reads
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
 from perdure.store.sqlite.statements import Statements
@@ -46,33 +46,38 @@ class SqliteStore(Store):
         self.url = f"sqlite:///{path}"
         self.path = path
         self.lifecycle = lifecycle
+        self.needs_beats = not liveness.has_flock
         self._clock = clock
         self._ids = ids
         self._synchronous = synchronous
         self._writer: Writer | None = None
         self._reads: Reads | None = None
         self._pid = os.getpid()
+        # To open or close, one at a time: of two who open at once, one would forget the other's thread.
+        self._turn = asyncio.Lock()
 
     # --- life ---
 
     async def open(self) -> None:
-        """Open or make the file; raises StoreRefused. Open already: nothing happens."""
+        """Open or make the file; raises StoreRefused. Open already, or by now: nothing happens."""
         self._check_process()
-        if self._writer is not None:
-            return
-        path = opening.checked_path(self.path)
-        writer = Writer(path, self._synchronous, self._clock, self._ids, self.lifecycle)
-        await writer.open()
-        self._writer, self._reads = writer, Reads(path)
+        async with self._turn:
+            if self._writer is not None:
+                return
+            path = opening.checked_path(self.path)
+            writer = Writer(path, self._synchronous, self._clock, self._ids, self.lifecycle)
+            await writer.open()
+            self._writer, self._reads = writer, Reads(path)
 
     async def close(self) -> None:
         """Finish what is queued, empty the log into the file, give up the locks. Idempotent."""
         self._check_process()
-        writer, reads_, self._writer, self._reads = self._writer, self._reads, None, None
-        if reads_ is not None:
-            await asyncio.get_running_loop().run_in_executor(None, reads_.close)
-        if writer is not None:
-            await writer.close()
+        async with self._turn:
+            writer, reads_, self._writer, self._reads = self._writer, self._reads, None, None
+            if reads_ is not None:
+                await asyncio.get_running_loop().run_in_executor(None, reads_.close)
+            if writer is not None:
+                await writer.close()
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -109,8 +114,8 @@ class SqliteStore(Store):
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         return await self._read(reads.ended, run_ids)
 
-    async def due(self) -> Due:
-        return await self._read(reads.due)
+    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
+        return await self._read(reads.due, None if workflows is None else list(workflows))
 
     async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
         """Look at the next `limit` parked runs, by age: those that watch nothing, and how far it got.

@@ -32,6 +32,7 @@ from perdure.store.sqlite.remembered import Remembered
 from perdure.store.sqlite.statements import (
     Statements,
     as_json,
+    at_most,
     decode_keys,
     decode_letters,
     decode_owners,
@@ -128,7 +129,7 @@ class SqliteTables(Tables):
         self._added_letters: dict[str, DeadLetterRecord] = {}
         self._gone_letters: dict[str, None] = {}
         self._live: dict[str, bool] = {}
-        self.ended_workers: list[str] = []  # whose lock files go once this batch is committed
+        self.ended_workers: set[str] = set()  # whose lock files go once this batch is committed
 
     # --- order and identity ---
 
@@ -256,6 +257,8 @@ class SqliteTables(Tables):
             if old is None:
                 raise ValueError(f"no run of the id {run_id!r}")
             self._stored_runs[run_id] = old
+            if old.finished_at is not None and run.parent_run_id is not None:  # retried
+                self._new_children.setdefault(run.parent_run_id, []).append(run_id)
         self._runs[run_id] = run
         self._touched[run_id] = None
 
@@ -278,6 +281,7 @@ class SqliteTables(Tables):
             pairs = self._read(decode_pairs, "children", run_id=run_id)
             self._children[run_id] = [child_id for _, child_id in pairs]
         found = {*self._children[run_id], *self._new_children.get(run_id, ())}
+        self._load_around(found)
         # Looked at again: a child may have been pruned and its id used anew, all within this batch.
         return sorted(
             one
@@ -288,8 +292,7 @@ class SqliteTables(Tables):
     def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
         self.flush()
         known = as_json(list(workflows))
-        found = self._read(decode_runs, "ready_runs", now=self.now, workflows=known, limit=limit)
-        return self._current(found)
+        return self._some_runs("ready_runs", limit, now=self.now, workflows=known)
 
     def next_ready_at(self) -> int | None:
         self.flush()
@@ -300,10 +303,11 @@ class SqliteTables(Tables):
         self.flush()
         owners = self._read(decode_owners, "running_owners")
         dead = as_json([one for one, _ in owners if one is not None and not self.is_live(one)])
-        return self._current(self._read(decode_runs, "orphans", owners=dead, limit=limit))
+        return self._some_runs("orphans", limit, owners=dead)
 
-    def _current(self, found: list[RunRecord]) -> list[RunRecord]:
+    def _some_runs(self, name: str, limit: int, **params: object) -> list[RunRecord]:
         """Rows fresh from the file, after a flush: they are the truth for the working set too."""
+        found = at_most(limit, lambda most: self._read(decode_runs, name, limit=most, **params))
         for run in found:
             self._runs[run.run_id] = run
             self._touched[run.run_id] = None
@@ -331,6 +335,10 @@ class SqliteTables(Tables):
     def steps(self, run_id: str, generation: int) -> list[StepRecord]:
         self.flush()
         return self._read(decode_steps, "steps", run_id=run_id, generation=generation)
+
+    def retrying_steps(self, run_id: str, generation: int) -> list[StepRecord]:
+        self.flush()
+        return self._read(decode_steps, "retrying_steps", run_id=run_id, generation=generation)
 
     def add_step(self, step: StepRecord) -> None:
         key = (step.run_id, step.generation, step.path)
@@ -561,13 +569,12 @@ class SqliteTables(Tables):
         row = {"worker_id": worker.worker_id, "started_at": worker.started_at}
         self._sql.run("put_worker", {**row, "lease_until": worker.lease_until})
         self._live.pop(worker.worker_id, None)
-        if worker.worker_id in self.ended_workers:
-            self.ended_workers.remove(worker.worker_id)
+        self.ended_workers.discard(worker.worker_id)
 
     def delete_worker(self, worker_id: str) -> None:
         self._sql.run("delete_worker", {"worker_id": worker_id})
         self._live[worker_id] = False
-        self.ended_workers.append(worker_id)
+        self.ended_workers.add(worker_id)
 
     def workflow(self, name: str, version: int) -> WorkflowRecord | None:
         at = (name, version)

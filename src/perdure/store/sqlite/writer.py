@@ -33,6 +33,8 @@ from perdure.store.sqlite.tables import SqliteTables
 log = logging.getLogger("perdure.store.sqlite")
 
 idle_s = 1.0
+# While a reader hinders the idle checkpoint it is tried ever more seldom, down to this.
+idle_max_s = 60.0
 idle_wal_bytes = 1024 * 1024
 wal_bytes_max = 64 * 1024 * 1024
 # After a checkpoint that a reader hindered: how much more log before the next try under load.
@@ -87,7 +89,7 @@ class Writer:
         self._sql: Statements | None = None
         self._remembered = Remembered()
         self._wal_bytes_next = wal_bytes_max
-        self._idle_work = False
+        self._idle_wait_s: float | None = None  # None: nothing to do when idle
         self._lock: SideLock | None = None
         self.workers = WorkerLocks(path)
 
@@ -142,13 +144,12 @@ class Writer:
         self._close()
 
     def _next_job(self) -> Job | None:
-        if self._idle_work:
+        while (wait_s := self._idle_wait_s) is not None:
             try:
-                return self._jobs.get(timeout=idle_s)
+                return self._jobs.get(timeout=wait_s)
             except queue.Empty:
-                self._idle_work = False
-                if self._wal_bytes() > idle_wal_bytes:
-                    self._checkpoint()
+                done = self._wal_bytes() <= idle_wal_bytes or self._checkpoint()
+                self._idle_wait_s = None if done else min(2 * wait_s, idle_max_s)
         return self._jobs.get()
 
     def _open(self) -> None:
@@ -175,11 +176,12 @@ class Writer:
             with self._lock:
                 if self._sql is not None:
                     self._leave(self._sql)
-                self.workers.close()
         except Exception:
             log.exception("closing %s", self._path)
         finally:
             self._sql = None
+            # What could not be removed must at least be free, or others would wait for us to die.
+            self.workers.let_go()
             self._lock.close()
 
     def _leave(self, sql: Statements) -> None:
@@ -187,6 +189,7 @@ class Writer:
         try:
             for worker_id in self.workers.held():
                 sql.run("delete_worker", {"worker_id": worker_id})
+            self.workers.close()
             self._truncate_log(sql)
         finally:
             sql.connection.close()
@@ -212,7 +215,7 @@ class Writer:
 
     def _committed(self, tables: SqliteTables) -> None:
         """What follows a commit. Nothing here may make it look as if it had failed."""
-        self._idle_work = True
+        self._idle_wait_s = idle_s
         self._remembered.number += 1
         try:
             tables.remember()
@@ -264,6 +267,7 @@ class Writer:
     def _next_number(self, sql: Statements) -> int:
         """The number of the commit under way, and whether what we remember still holds."""
         if not self._remembered.holds(sql.row("data_version")[0]):
+            opening.check_code(sql)  # whoever wrote may have migrated the file
             self._remembered.number = sql.row("last_commit")[0]
         return self._remembered.number + 1
 
@@ -316,9 +320,8 @@ class Writer:
             return
         wal_bytes = self._wal_bytes()
         if wal_bytes > self._wal_bytes_next:
-            done = self._checkpoint()
-            self._wal_bytes_next = wal_bytes_max if done else wal_bytes + wal_patience_bytes
-            if not done:
+            if not self._checkpoint():
+                self._wal_bytes_next = wal_bytes + wal_patience_bytes
                 log.warning("a reader holds the log of %s: %d bytes", self._path, wal_bytes)
 
     def _checkpoint(self) -> bool:
@@ -327,10 +330,13 @@ class Writer:
             return False
         try:
             with self._lock:
-                return self._truncate_log(self._sql)
+                done = self._truncate_log(self._sql)
         except Exception:  # the thread must go on whatever the disk says
             log.warning("the log of %s could not be copied", self._path, exc_info=True)
             return False
+        if done:
+            self._wal_bytes_next = wal_bytes_max
+        return done
 
     def _truncate_log(self, sql: Statements) -> bool:
         with opening.impatient(sql.connection):

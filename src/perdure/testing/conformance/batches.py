@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from perdure.model import ops
 from perdure.model.outcomes import (
     Advanced,
@@ -14,6 +16,7 @@ from perdure.model.outcomes import (
     Refusal,
     Started,
 )
+from perdure.store.base import BatchFailed
 from perdure.testing.clock import VirtualClock
 from perdure.testing.conformance.driver import (
     WORKER,
@@ -177,6 +180,12 @@ class TestBatches(Subject):
         d.advance("1h")
         assert await d.fire(limit=1000) == Fired(500, None)
         assert len((await d.claim(limit=1000)).runs) == 500
+
+    async def test_the_id_of_a_batch_is_used_once(self, d: Driver) -> None:
+        await d.store.apply("batch-x", [d.start_op("r1")])
+        with pytest.raises(BatchFailed):
+            await d.store.apply("batch-x", [d.start_op("r2")])
+        assert await d.store.run("r2") is None
 
     async def test_a_batch_is_settled_by_its_id(self, d: Driver) -> None:
         await d.store.apply("batch-x", [d.start_op("r1")])

@@ -2,7 +2,7 @@
 
 from perdure.model import ops
 from perdure.model.outcomes import Counted, NotFound, Started
-from perdure.testing.conformance.driver import Driver, done, run, signal
+from perdure.testing.conformance.driver import Driver, done, run, signal, wait
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
 
@@ -93,3 +93,41 @@ class TestPruning(Subject):
         d.advance("1s")
         await d.prune(finished_before=d.clock.now())
         assert (await d.step("r1", "w")).value == "7"
+
+    async def test_a_run_stays_while_a_child_of_it_lives(self, d: Driver) -> None:
+        await d.start("parent")
+        await d.start("child", parent_run_id="parent")
+        await d.finish("parent")
+        d.advance("1s")
+        assert await d.prune(finished_before=d.clock.now()) == Counted(0)
+        await d.finish("child")
+        d.advance("1s")
+        assert await d.prune(finished_before=d.clock.now()) == Counted(2)
+
+    async def test_a_new_life_of_an_id_has_no_part_in_the_old_ones_children(
+        self, d: Driver
+    ) -> None:
+        await d.start("parent")
+        await d.start("child", parent_run_id="parent")
+        await d.fail("child")
+        await d.finish("parent")
+        d.advance("1s")
+        await d.prune(finished_before=d.clock.now(), limit=10)
+        await d.start("parent")
+        await d.start("child")
+        await d.terminate("parent")
+        assert (await d.run("child")).status == "running"
+
+    async def test_a_run_stays_while_somebody_watches_it(self, d: Driver) -> None:
+        # Both are cancelled and the child is quicker: its parent's wait stays until it learns of its own cancel.
+        await d.start("parent")
+        await d.start("child", parent_run_id="parent")
+        await d.suspend("parent", wait("w", run("child")))
+        await d.cancel("parent")
+        await d.finish("child", None, status="cancelled")
+        d.advance("1s")
+        assert [one.target for one in await d.store.waiting("parent")] == ["child"]
+        assert await d.prune(finished_before=d.clock.now()) == Counted(0)
+        await d.terminate("parent")
+        d.advance("1s")
+        assert await d.prune(finished_before=d.clock.now()) == Counted(2)

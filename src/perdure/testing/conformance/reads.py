@@ -222,6 +222,8 @@ class TestReads(Subject):
         assert await d.store.due() == Due(now + HOUR, now + 3 * HOUR)
         await d.start("r4", owner=None)
         assert (await d.store.due()).ready_at == now
+        assert (await d.store.due([("orders", 1)])).ready_at == now
+        assert (await d.store.due([("orders", 2), ("refunds", 1)])).ready_at is None
 
     async def test_counts_say_how_many_rows_of_each_kind(self, d: Driver) -> None:
         await d.start_waiting("r1", signal("go"), run("r1"))

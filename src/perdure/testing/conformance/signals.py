@@ -120,6 +120,16 @@ class TestSignals(Subject):
         assert isinstance(await d.signal("r1", "go", "4"), Buffered)
         assert _code(await d.signal("r1", "more")) == "full"
 
+    async def test_a_buffer_is_bounded_by_the_size_of_what_it_holds(
+        self, d: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "buffered_chars_per_run_max", 10)
+        await d.start("r1")
+        assert isinstance(await d.signal("r1", "go", "123456"), Buffered)
+        assert _code(await d.signal("r1", "more", "12345")) == "full"
+        assert isinstance(await d.signal("r1", "go", "1234567890"), Buffered)  # in its place
+        assert await d.payloads("r1") == ["1234567890"]
+
     # --- three policies ---
 
     async def test_latest_is_the_default_and_keeps_one_slot(self, d: Driver) -> None:
@@ -180,6 +190,20 @@ class TestSignals(Subject):
         d.advance("2s")
         await d.fire()
         assert isinstance(await d.signal("r1", "go", policy="first"), Buffered)
+
+    async def test_a_first_is_not_freed_by_another_that_expires(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go", policy="all", ttl_us=1_000_000)
+        await d.signal("r1", "go", policy="first")
+        d.advance("2s")
+        await d.fire()
+        assert _code(await d.signal("r1", "go", policy="first")) == "taken"
+
+    async def test_claims_of_runs_whose_ids_hold_slashes_are_apart(self, d: Driver) -> None:
+        await d.start("a")
+        await d.start("a/0/n/x")
+        await d.signal("a", "n", policy="first", path="x/0/m/")
+        assert isinstance(await d.signal("a/0/n/x", "m", policy="first"), Buffered)
 
     async def test_a_refused_first_claims_nothing(self, d: Driver) -> None:
         await d.start("r1")

@@ -54,9 +54,11 @@ class TestStarting(Subject):
         assert isinstance(started, Started) and started.created
         before = await d.run("r1")
         with pytest.raises(BatchFailed):
-            await d.start("r1", input="2", fresh=True)
+            await d.start("r1", input="2", fresh=True, key="k")
         assert await d.run("r1") == before
-        assert len(await d.facts("workflow.run_started")) == 1
+        other = await d.start("r2", input="2", key="k")
+        assert isinstance(other, Started) and other.created
+        assert len(await d.facts("workflow.run_started")) == 2
 
     async def test_an_id_of_another_workflow_is_a_conflict(self, d: Driver) -> None:
         await d.start("r1")

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from perdure.model import ops
 from perdure.model.outcomes import Advanced, Buffered, Finished, NotFound, Refusal, Steered
 from perdure.model.records import CANCEL_PATH, RETRY_PATH
 from perdure.testing.conformance.driver import (
@@ -131,6 +132,13 @@ class TestCancel(Subject):
         }
         assert asked == {"r1": True, "child": True, "grandchild": True, "stranger": False}
         assert await d.status("grandchild") == "ready"
+
+    async def test_a_child_that_lives_again_is_cancelled_too(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.start("child", parent_run_id="r1")
+        await d.fail("child")
+        await d.batch(ops.Retry(run_id="child"), ops.Cancel(run_id="r1"))
+        assert (await d.run("child")).cancel_requested
 
     async def test_a_child_that_has_ended_is_left_alone(self, d: Driver) -> None:
         await d.start("r1")
