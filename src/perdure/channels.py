@@ -33,7 +33,7 @@ class Won(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """One condition of a wait with the codec of its value (None: a timer) and, in `first`, its name."""
+    """One condition of a wait with the codec of its value (None: a timer)."""
 
     condition: Condition
     codec: Codec | None

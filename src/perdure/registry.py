@@ -64,7 +64,7 @@ class Step(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         _, result = hints_of(function, skip=len(inspect.signature(function).parameters))
         self.codec: Codec = codec_for(result, where=f"the result of step {self.name!r}")
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
 
     def options(
         self,
@@ -125,7 +125,7 @@ class Workflow(Generic[R, *Ts]):
         where = f"workflow {self.name!r}"
         self.args: ArgsCodec = args_codec(parameters, where=where)
         self.codec: Codec = codec_for(result, where=f"the result of {where}")
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
 
     @property
     def key(self) -> tuple[str, int]:

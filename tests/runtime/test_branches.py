@@ -594,3 +594,175 @@ async def test_what_is_no_awaitable_is_refused(world: Any, app: App) -> None:
 
     async with world(app) as w:
         assert "not int" in await (await w.begin(flow)).result()
+
+
+# --- one op, several waits -----------------------------------------------------------------------
+
+
+async def test_a_sibling_of_a_branch_that_fails_first_is_cancelled_where_it_stands(
+    world: Any, app: App
+) -> None:
+    """One op decides both waits. The first fails its branch, so of the second nothing may run, now or on replay."""
+    charged: list[int] = []
+    tellings: list[list[str]] = []
+
+    async def charge(n: int) -> None:
+        charged.append(n)
+
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        told: list[str] = []
+        tellings.append(told)
+        await ctx.sleep("1s")
+
+        async def first() -> None:
+            await ctx.wait(left)
+            raise ValueError("the first fails")
+
+        async def second() -> None:
+            try:
+                await ctx.wait(right)
+            except asyncio.CancelledError:
+                told.append("cancelled at the wait")
+                raise
+            told.append("went on")
+            await ctx.step(charge, 1)
+
+        try:
+            await ctx.gather(first(), second())
+        except ValueError as error:
+            told.append(str(error))
+        await ctx.wait(more)
+        return " | ".join(told)
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        await w.app.signal_many([("a", left, 1), ("a", right, 2)])
+        await w.advance("1s")
+        paths = [one.path for one in await run.history()]
+        assert paths == ["sleep", "gather[0]/left", "gather[1]/right", "more"]
+        await w.evict()
+        await w.app.signal("a", more, 1)
+        await w.settle()
+        assert await run.result() == "cancelled at the wait | the first fails"
+        assert charged == []
+        assert all(told == tellings[-1][: len(told)] for told in tellings)
+
+
+async def test_branches_interleave_the_same_way_when_one_op_decides_several_waits(
+    world: Any, app: App
+) -> None:
+    tellings: list[list[str]] = []
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        told: list[str] = []
+        tellings.append(told)
+        await ctx.sleep("1s")
+
+        async def branch(n: int) -> None:
+            told.append(f"{n} begins")
+            if n < 2:
+                await ctx.wait((left, right)[n])
+            told.append(f"{n} ends")
+
+        await ctx.map(branch, range(3), concurrency=2)
+        await ctx.wait(more)
+        return len(told)
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        await w.app.signal_many([("a", left, 1), ("a", right, 2)])
+        await w.advance("1s")
+        await w.evict()
+        await w.app.signal("a", more, 1)
+        await w.settle()
+        assert await run.result() == 6
+        assert sum(len(told) == 6 for told in tellings) == 2
+        assert all(told == tellings[-1][: len(told)] for told in tellings)
+
+
+# --- a cancelled run -----------------------------------------------------------------------------
+
+
+async def test_branches_of_a_cancelled_run_clean_up_once_and_to_the_end(
+    world: Any, app: App
+) -> None:
+    """They are told together. The first to be done with it does not cut the others short."""
+    cleaned: list[str] = []
+
+    async def clean(what: str) -> None:
+        cleaned.append(what)
+
+    async def branch(ctx: Context, n: int, signal: Signal[int]) -> None:
+        try:
+            await ctx.wait(signal)
+        finally:
+            await ctx.step(clean, f"{n} begins")
+            await ctx.sleep(f"{n}m")
+            await ctx.step(clean, f"{n} ends")
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        await ctx.gather(ctx.wait(more), branch(ctx, 2, left), branch(ctx, 1, right))
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        await run.cancel()
+        await w.settle()
+        assert sorted(cleaned) == ["1 begins", "2 begins"]
+        await w.advance("10m")
+        assert await run.status() == "cancelled"
+        assert sorted(cleaned) == ["1 begins", "1 ends", "2 begins", "2 ends"]
+
+
+async def test_a_clean_up_in_flight_is_not_cut_by_a_quicker_one(world: Any, app: App) -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    done: list[str] = []
+
+    async def quick() -> None:
+        done.append("quick")
+
+    async def slow() -> None:
+        begun.set()
+        await let_go.wait()
+        done.append("slow")
+
+    async def branch(ctx: Context, signal: Signal[int], clean: Any) -> None:
+        try:
+            await ctx.wait(signal)
+        finally:
+            await ctx.step(clean)
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        await ctx.gather(branch(ctx, left, quick), branch(ctx, right, slow))
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        await run.cancel()
+        await begun.wait()
+        await _recorded(w, run, 1)
+        for _ in range(20):  # whatever the quick one's end leads to happens within these
+            await asyncio.sleep(0)
+        let_go.set()
+        await w.settle()
+        assert await run.status() == "cancelled"
+        assert done == ["quick", "slow"]
+
+
+async def test_map_gives_every_item_a_path_of_its_own_number(world: Any, app: App) -> None:
+    @app.workflow
+    async def of_steps(ctx: Context) -> list[int]:
+        return await ctx.map(double, range(5), concurrency=2)
+
+    @app.workflow
+    async def of_calls(ctx: Context) -> list[int]:
+        return await ctx.map(lambda n: ctx.step(double, n), range(5), concurrency=2)
+
+    async with world(app) as w:
+        for flow in (of_steps, of_calls):
+            run = await w.begin(flow)
+            assert await run.result() == [0, 2, 4, 6, 8]
+            values = {one.path: one.value for one in await run.history()}
+            assert values == {f"map[{n}]/double": 2 * n for n in range(5)}

@@ -13,14 +13,18 @@ from perdure import (
     App,
     Context,
     ForeignAwait,
+    Retry,
     RunFailed,
     Signal,
     StepFailed,
     step,
+    step_info,
+    timer,
 )
 
 go = Signal("go", int)
 stop = Signal("stop", int)
+line = Signal("line", int)
 
 Body = Callable[[Context], Any]
 
@@ -626,3 +630,188 @@ async def test_a_run_of_unknown_code_waits_for_a_worker_that_knows_it(world: Any
     async with world(app_of(old)) as w:
         await w.settle()
         assert await w.app.run("a").result() == ["reserved", "charged", 3]
+
+
+# --- other waits ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Amount:
+    cents: int
+
+
+@dataclass
+class Vote:
+    yes: bool
+
+
+async def waits_for_an_amount(ctx: Context) -> Any:
+    got = await ctx.wait(Signal("go", Amount))
+    await ctx.step(reserve)
+    await ctx.wait(stop)
+    return got.cents
+
+
+async def waits_for_a_vote(ctx: Context) -> Any:
+    got = await ctx.wait(Signal("go", Vote))
+    await ctx.step(reserve)
+    await ctx.wait(stop)
+    return got.yes
+
+
+async def test_a_past_wait_whose_type_changed_parks_the_run_and_the_past_stands(
+    world: Any,
+) -> None:
+    async with world(app_of(waits_for_an_amount)) as w:
+        await w.begin("flow", id="a")
+        await w.app.signal("a", Signal("go", Amount), Amount(7))
+        await w.settle()
+    async with world(app_of(waits_for_a_vote)) as w:
+        run = w.app.run("a")
+        past = await _look_again(w)
+        info = await run.info()
+        assert info.status == "paused"
+        assert "the value recorded at 'go' no longer decodes" in (info.reason or "")
+        assert await _past(w) == past
+    async with world(app_of(waits_for_an_amount)) as w:
+        await w.app.signal("a", stop, 1)
+        await w.app.run("a").resume()
+        await w.settle()
+        assert await w.app.run("a").result() == 7
+
+
+async def one_of_two(ctx: Context) -> Any:
+    got = await ctx.wait(go | timer("1h"))
+    return [repr(got), await ctx.wait(stop)]
+
+
+async def one_of_one(ctx: Context) -> Any:
+    got = await ctx.wait(go)
+    return [repr(got), await ctx.wait(stop)]
+
+
+async def one_of_two_swapped(ctx: Context) -> Any:
+    got = await ctx.wait(timer("1h") | go, name="go")
+    return [repr(got), await ctx.wait(stop)]
+
+
+async def one_of_two_others(ctx: Context) -> Any:
+    got = await ctx.wait(line | timer("1h"), name="go")
+    return [repr(got), await ctx.wait(stop)]
+
+
+async def step_in_its_place(ctx: Context) -> Any:
+    got = await ctx.step(charge.options(name="go"))
+    return [repr(got), await ctx.wait(stop)]
+
+
+async def fails_for_now(ctx: Context) -> Any:
+    patient = Retry(attempts=2, backoff="1h", jitter=0)
+    got = await ctx.step(failing.options(name="go", retry=patient))
+    return [repr(got), await ctx.wait(stop)]
+
+
+@step
+async def failing() -> str:
+    if step_info().attempt == 1:
+        raise OSError("down")
+    return "up"
+
+
+_both = "a wait for signal go | timer"
+
+
+@pytest.mark.parametrize(
+    ("before", "answered", "after", "recorded", "asked", "got"),
+    [
+        pytest.param(
+            one_of_two, True, one_of_one, _both, "a wait for signal go", "3", id="lost-signal-won"
+        ),
+        pytest.param(
+            one_of_two, False, one_of_one, _both, "a wait for signal go", "3", id="lost-open"
+        ),
+        pytest.param(
+            one_of_two,
+            True,
+            one_of_two_swapped,
+            _both,
+            "a wait for timer | signal go",
+            "3",
+            id="swapped",
+        ),
+        pytest.param(
+            one_of_two,
+            True,
+            one_of_two_others,
+            _both,
+            "a wait for signal line | timer",
+            "3",
+            id="another-signal",
+        ),
+        pytest.param(
+            one_of_two, False, step_in_its_place, "wait 'go'", "step 'go'", "3", id="wait-to-step"
+        ),
+        pytest.param(
+            fails_for_now, False, one_of_one, "step 'go'", "wait 'go'", "'up'", id="step-to-wait"
+        ),
+    ],
+)
+async def test_another_wait_parks_the_run_and_writes_nothing(
+    world: Any, before: Body, answered: bool, after: Body, recorded: str, asked: str, got: str
+) -> None:
+    async with world(app_of(before)) as w:
+        await w.begin("flow", id="a")
+        if answered:
+            await w.app.signal("a", go, 3)
+            await w.settle()
+    async with world(app_of(after)) as w:
+        past = await _look_again(w)
+        info = await w.app.run("a").info()
+        assert info.status == "paused"
+        assert f"at 'go' the history holds {recorded}, but" in (info.reason or "")
+        assert f"asked for {asked}:" in (info.reason or "")
+        assert await _past(w) == past
+    async with world(app_of(before)) as w:
+        run = w.app.run("a")
+        await run.resume()
+        await w.settle()
+        if not answered and got == "3":
+            await w.app.signal("a", go, 3)
+        await w.advance("1h")
+        await w.app.signal("a", stop, 1)
+        await w.settle()
+        assert await run.result() == [got, 1]
+
+
+async def test_a_wait_that_lost_the_timer_that_won_parks_the_run(world: Any) -> None:
+    async with world(app_of(one_of_two)) as w:
+        await w.begin("flow", id="a")
+        await w.advance("1h")
+    async with world(app_of(one_of_one)) as w:
+        past = await _look_again(w)
+        info = await w.app.run("a").info()
+        assert info.status == "paused"
+        assert f"{_both}, but the code asked for a wait for signal go:" in (info.reason or "")
+        assert await _past(w) == past
+    async with world(app_of(one_of_two)) as w:
+        await w.app.signal("a", stop, 1)
+        await w.app.run("a").resume()
+        await w.settle()
+        assert await w.app.run("a").result() == ["TimedOut()", 1]
+
+
+async def _look_again(w: Any) -> tuple[Any, ...]:
+    """Have the run replayed though nothing happened to it; gives its past as it was before."""
+    await w.app.run("a").pause()
+    past = await _past(w)
+    await w.app.run("a").resume()
+    await w.settle()
+    return past
+
+
+async def _past(w: Any) -> tuple[Any, ...]:
+    """All that a replay could spoil: what is recorded, what is waited for, what is buffered or lost."""
+    counts = await w.store.counts()
+    letters = [one.name for one in await w.app.dead_letters()]
+    history = [(one.path, one.kind, one.status) for one in await w.app.run("a").history()]
+    return history, counts["steps"], counts["watchers"], letters

@@ -259,3 +259,30 @@ async def test_many_runs_in_every_state_survive_a_restart(world: Any, app: App) 
         await w.app.signal_many([(f"{n}", go, n) for n in range(12) if n % 3 == 1])
         await w.settle()
         assert [await w.app.run(f"{n}").result() for n in range(12)] == list(range(12))
+
+
+async def test_a_run_that_sends_in_a_loop_does_not_hold_up_the_close(world: Any, app: App) -> None:
+    """Each answer leads to the next op: while closing, answers lead nowhere any more."""
+    over = asyncio.Event()
+    sent = 0
+
+    @app.workflow
+    async def chatty(ctx: Context) -> None:
+        nonlocal sent
+        while not over.is_set():
+            sent += 1
+            await ctx.set("n", sent)
+
+    async def enough() -> bool:
+        return sent > 5
+
+    async with world(app) as w:
+        await w.app.start(chatty, id="a")
+        await w.until(enough)
+        closing = asyncio.ensure_future(w.app.__aexit__(None, None, None))
+        closed, _ = await asyncio.wait([closing], timeout=3)
+        over.set()
+        await closing
+    assert closed
+    async with world(app, worker=False) as w:
+        assert await w.app.run("a").status() == "ready"

@@ -12,6 +12,7 @@ from perdure import (
     App,
     BadValue,
     Context,
+    PerdureError,
     Permanent,
     Retry,
     RetryAfter,
@@ -885,3 +886,42 @@ async def test_a_base_exception_from_a_body_is_a_failed_step(world: Any, app: Ap
     async with world(app) as w:
         run = await w.begin(flow)
         assert await run.result() == ["Strange from a library", "Strange from a thread"]
+
+
+async def test_a_task_that_a_body_left_behind_never_learns_of_another_run(
+    world: Any, app: App
+) -> None:
+    """The runner goes on to the next body; what outlives the first one is outside any step."""
+    left_behind: list[asyncio.Task[None]] = []
+    seen: list[str] = []
+    ask, asked = asyncio.Event(), asyncio.Event()
+
+    async def look() -> None:
+        await ask.wait()
+        try:
+            seen.append(step_info().run_id)
+        except PerdureError as error:
+            seen.append(str(error))
+        asked.set()
+
+    async def leaves() -> None:
+        left_behind.append(asyncio.create_task(look()))
+
+    async def follows() -> None:
+        ask.set()
+        await asked.wait()
+
+    @app.workflow
+    async def first(ctx: Context) -> None:
+        await ctx.step(leaves)
+
+    @app.workflow
+    async def second(ctx: Context) -> None:
+        await ctx.step(follows)
+
+    async with world(app) as w:
+        runs = await asyncio.gather(w.app.start(first, id="a"), w.app.start(second, id="b"))
+        for run in runs:
+            await run.result(timeout="10s")
+        await asyncio.gather(*left_behind)
+        assert seen == ["step_info() was called outside a step that a workflow runs"]

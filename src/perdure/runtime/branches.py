@@ -8,6 +8,7 @@ is the business of turn.py.
 
 import abc
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable
 from typing import Any
@@ -16,6 +17,8 @@ from perdure.errors import Evicted, ForeignAwait, NonDeterminism, PerdureError
 from perdure.registry import driven
 from perdure.runtime.calls import Durable, GatherCall
 from perdure.runtime.context import Scope
+
+log = logging.getLogger("perdure.runtime")
 
 
 class Branch(Scope):
@@ -93,6 +96,8 @@ class Branches(abc.ABC):
                 self._send(*self._runnable.popleft())
         except NonDeterminism as mismatch:
             self._failure = mismatch
+        except Exception as error:
+            self._failure = broken(self.run_id, error)
         finally:
             if task is not None:
                 asyncio._enter_task(loop, task)
@@ -100,6 +105,7 @@ class Branches(abc.ABC):
     def _let_run(
         self, branch: Branch, value: Any, error: BaseException | None, *, first: bool = False
     ) -> None:
+        branch.stands = None
         if self._runnable is None:
             self._runnable = deque()
         if first:
@@ -185,7 +191,7 @@ class Branches(abc.ABC):
             self._let_run(call.branch, *result)
 
     def _cancel_branch(self, branch: Branch) -> None:
-        if branch.ended or branch.cancelled:
+        if branch.ended or branch.cancelled or branch.told:
             return
         branch.cancelled = True
         stands = branch.stands
@@ -239,6 +245,12 @@ def _unwind(branch: Branch) -> None:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         # What cleanup code raises while it is unwound changes nothing: the run will be replayed.
+
+
+def broken(run_id: str, error: Exception) -> PerdureError:
+    """What parks a run on which the engine itself failed: it must never hang, nor take others with it."""
+    log.error("run %r broke the engine", run_id, exc_info=error)
+    return PerdureError(f"the engine failed on this run: {type(error).__name__}: {error}")
 
 
 def _foreign(branch: Branch, asked: Any) -> ForeignAwait:

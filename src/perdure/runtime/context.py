@@ -4,6 +4,7 @@ Every method here only makes a call with a path; nothing runs and nothing is wri
 synchronous (now, random, ulid) is derived from what the history has shown so far, so that a replay sees it again.
 """
 
+import functools
 import hashlib
 import inspect
 import logging
@@ -66,6 +67,13 @@ _untyped = codec_for(Any)
 _prefix_chars_max = limits.path_bytes_max - limits.name_bytes_max
 
 
+def check_prefix(prefix: str) -> str:
+    """Refuse what nests so deep that a name under it would be no path any more."""
+    if len(prefix) > _prefix_chars_max:
+        raise BadValue("path", prefix, f"nests too deep; at most {_prefix_chars_max} characters")
+    return prefix
+
+
 class Scope:
     """Where paths are allocated: a prefix, and how often each name was used under it."""
 
@@ -73,11 +81,7 @@ class Scope:
 
     def enter(self, prefix: str) -> None:
         """Count anew, under this prefix."""
-        if len(prefix) > _prefix_chars_max:
-            raise BadValue(
-                "path", prefix, f"nests too deep; at most {_prefix_chars_max} characters"
-            )
-        self.prefix = prefix
+        self.prefix = check_prefix(prefix)
         self.counts: dict[str, int] = {}
         self.chance = 0
 
@@ -281,12 +285,9 @@ class Context:
         if concurrency is not None and not (whole and concurrency >= 1):
             raise BadValue("concurrency", concurrency, "must be a whole number, at least 1")
 
-        def maker(item: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
-            if isinstance(function, Step):
-                return lambda: _await(self.step(function, item))
-            return lambda: _await(function(item))
-
-        makers = [maker(item) for item in listed]
+        made = functools.partial(self.step, function) if isinstance(function, Step) else function
+        makers: list[Callable[[], Coroutine[Any, Any, Any]]]
+        makers = [functools.partial(_called, made, item) for item in listed]
         return list(await self._gather("map", makers, concurrency or len(makers)))
 
     def _gather(
@@ -294,9 +295,9 @@ class Context:
     ) -> Durable[list[Any]]:
         if len(makers) > limits.branches_max:
             raise BadValue(f"ctx.{name}", len(makers), f"branches; at most {limits.branches_max}")
-        return GatherCall(
-            self._execution, self._execution.current_branch().allocate(name), makers, concurrency
-        )
+        path = self._execution.current_branch().allocate(name)
+        check_prefix(f"{path}[{len(makers)}]/")
+        return GatherCall(self._execution, path, makers, concurrency)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -442,6 +443,11 @@ def _close_unbegun(branches: tuple[Awaitable[Any], ...]) -> None:
     for one in branches:
         if inspect.iscoroutine(one) and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
             one.close()
+
+
+async def _called(function: Callable[[Any], Awaitable[T]], item: Any) -> T:
+    """The function is called by the branch itself: what it raises is the branch's, and so are its paths."""
+    return await function(item)
 
 
 async def _await(one: Awaitable[T]) -> T:

@@ -130,5 +130,6 @@ def _rebuilt(kind: type[Exception], args: str) -> Exception | None:
 
 def arising(error: BaseException, path: str) -> BaseException:
     """Note on an error where in the run it arose, so that a retry knows what to do anew."""
-    error.__perdure_path__ = path  # type: ignore[attr-defined]
+    # Not by the class's own __setattr__: a frozen dataclass may be an exception too.
+    BaseException.__setattr__(error, "__perdure_path__", path)
     return error

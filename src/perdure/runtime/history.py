@@ -6,12 +6,15 @@ the code is not the code that wrote it (mismatch). Only what an operator's retry
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 import msgspec
 
 from perdure.errors import NonDeterminism
-from perdure.model.records import StepRecord
-from perdure.runtime.calls import Durable
+from perdure.model.records import Condition, StepRecord, WaitSpec
+from perdure.runtime.calls import Durable, WaitCall
+
+_decode_spec = msgspec.json.Decoder(WaitSpec).decode
 
 
 class History:
@@ -36,11 +39,22 @@ class History:
 
 
 def check_same(call: Durable[object], record: StepRecord) -> None:
-    """Raise NonDeterminism unless the code asks for what is recorded: kind, name and path."""
+    """Raise NonDeterminism unless the code asks for what is recorded: kind, name, path, conditions of a wait."""
     if call.kind != record.kind or call.name != record.name:
         raise NonDeterminism(
             record.path, f"{record.kind} {record.name!r}", f"{call.kind} {call.name!r}"
         )
+    if isinstance(call, WaitCall) and record.wait is not None:
+        # The winner is stored as the index of its condition.
+        was = _told(_decode_spec(record.wait).on)
+        asked = _told(clause.condition for clause in call.clauses)
+        if was != asked:
+            raise NonDeterminism(record.path, f"a wait for {was}", f"a wait for {asked}")
+
+
+def _told(conditions: Iterable[Condition]) -> str:
+    """Conditions in their order; how long a timer runs may change."""
+    return " | ".join(f"{one.kind} {one.target}".strip() for one in conditions)
 
 
 def unasked(record: StepRecord, standing: list[Durable[object]]) -> NonDeterminism:

@@ -59,7 +59,7 @@ class StepInfo:
 
 
 class Current:
-    """What runs in a context. A cell that its runner refills, so that the context itself never changes."""
+    """What runs in a context: emptied when the body has ended, whoever still holds it."""
 
     __slots__ = ("beat", "call")
 
@@ -153,28 +153,36 @@ class Bodies:
         runner.add_done_callback(self._runners.discard)
 
     async def _run_queue(self) -> None:
+        done = 0
+        try:
+            while self._queue:
+                call = self._queue.popleft()
+                if not call.cancelled and not await self._run_one(call):
+                    break
+                done += 1
+                if done % _bodies_per_breath == 0:
+                    await asyncio.sleep(0)  # let the writer begin with what there is
+        finally:
+            # Whatever went wrong: the bodies in the queue must not wait for a runner that is no more.
+            self._free -= 1
+            if self._queue and not self._free and not self._closing:
+                self._add_runner()
+
+    async def _run_one(self, call: StepCall[Any]) -> bool:
+        """Run a body; False when its runner is of no use to another."""
+        runner = asyncio.current_task()
+        assert runner is not None
+        # A cell of its own: a task that the body leaves behind must never see the next body.
         current = Current()
         _current.set(current)
         untouched = contextvars.copy_context()
-        runner = asyncio.current_task()
-        done = 0
-        while self._queue:
-            call = self._queue.popleft()
-            if call.cancelled:
-                continue
-            call.task = runner
-            started_at = self._clock.now()
-            rest = self._begin_body(call, current, started_at)
-            if rest is not None:
-                await self._await_rest(call, current, started_at, rest)
-            if call.cancelled or contextvars.copy_context() != untouched:
-                break
-            done += 1
-            if done % _bodies_per_breath == 0:
-                await asyncio.sleep(0)  # let the writer begin with what there is
-        self._free -= 1
-        if self._queue and not self._free:
-            self._add_runner()
+        call.task = runner
+        started_at = self._clock.now()
+        rest = self._begin_body(call, current, started_at)
+        if rest is not None:
+            await self._await_rest(call, current, started_at, rest)
+        cancelled = call.cancelled or runner.cancelling()
+        return not cancelled and contextvars.copy_context() == untouched
 
     def _begin_body(self, call: StepCall[Any], current: Current, started_at: int) -> _Rest | None:
         """Run a body until it ends, which is reported, or suspends. We are inside the runner's task."""
@@ -211,12 +219,7 @@ class Bodies:
             raise
         except BaseException as raised:
             cancelled = isinstance(raised, asyncio.CancelledError)
-            if (
-                cancelled
-                and not call.cancelled
-                and call.task is not None
-                and call.task.cancelling()
-            ):
+            if cancelled and not call.cancelled and self._closing:
                 raise  # the app is closing
             error = raised  # the step's own doing, unless it was cancelled: then nobody hears of it
         finally:
@@ -279,7 +282,7 @@ class Bodies:
             if step.is_async:
                 return await step.function(*call.args, **call.kwargs)
             context = contextvars.copy_context()
-            # A thread may outlive its attempt: it has a cell of its own, which no runner refills.
+            # A thread may outlive its attempt, and is to know to the end what it runs.
             own = Current()
             own.call, own.beat = call, current.beat
             context.run(_current.set, own)
@@ -303,7 +306,7 @@ class Bodies:
             return None
         delay_us = next_delay_us(step.retry, attempt, self._die())
         if delay_us is not None and isinstance(error, RetryAfter):
-            return error.delay_us
+            return getattr(error, "delay_us", delay_us)  # a subclass may not have called ours
         return delay_us
 
 

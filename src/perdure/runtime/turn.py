@@ -33,7 +33,7 @@ from perdure.model.records import (
     StepRecord,
 )
 from perdure.registry import Registry, Step, Workflow
-from perdure.runtime.branches import Branch, Branches
+from perdure.runtime.branches import Branch, Branches, broken
 from perdure.runtime.calls import (
     ContinueCall,
     Durable,
@@ -232,16 +232,27 @@ class Execution(Branches):
             self._continue = asked
             return
         self._attempts += 1
-        if self._attempts > limits.steps_per_generation_max:
-            self._let_run(asked.branch, None, _too_long())
-            return
         self._standing[asked.path] = asked
+        if self._attempts > limits.steps_per_generation_max:
+            self._refuse_more(asked)
+            return
+        known = self._known.get(asked.path)
+        if known is not None:
+            check_same(asked, known)
         loose = self._loose.pop(asked.path, None) if self._loose is not None else None
         if loose is None:
             self._note_fresh(asked)
         else:
             check_same(asked, loose)
             self._feed(loose)
+
+    def _refuse_more(self, asked: Durable[Any]) -> None:
+        """The generation is too long. Code that catches that and goes on in a loop is not asked twice."""
+        if self._attempts == limits.steps_per_generation_max + 1:
+            del self._standing[asked.path]
+            self._let_run(asked.branch, None, _too_long())
+        else:
+            self._outcome = (None, _too_long())
 
     def _note_fresh(self, call: Durable[Any]) -> None:
         if self._fresh is None:
@@ -310,10 +321,17 @@ class Execution(Branches):
         try:
             value, error = call.settle(done)
         except Rejected as rejected:
+            if self._history is not None and self._history.ahead:
+                # The run went on from here once: it is the type that changed, not the signal that is wrong.
+                self._failure = Undecodable(call.path, str(rejected))
+                return
             self._reject(call, str(rejected))
             return
         except Undecodable as failure:
             self._failure = failure
+            return
+        except Exception as raised:
+            self._failure = broken(self.run_id, raised)
             return
         self._leave(call, done.recorded_at or 0)
         self._let_run(call.branch, value, error)
@@ -552,9 +570,10 @@ class Execution(Branches):
             return
         if then is not None:
             then()
+        if self._runnable:
+            self._drain()
         for completion in outcome.completions:
             self._feed(completion)
-        if self._runnable:
             self._drain()
         if outcome.parked:
             self.parked = True
@@ -591,6 +610,13 @@ class Execution(Branches):
             status = "cancelled"
         op: ops.Finish = self._turn_op(ops.Finish, status=status, output=output, error=why)
         return op
+
+    def break_off(self, error: Exception) -> None:
+        """The engine failed on this run outside its code: park it with the reason, so that it is seen."""
+        failure = broken(self.run_id, error)
+        if not self.dead and not self.finishing:
+            self._failure = failure
+            self._finish_with(self._turn_op(ops.Park, reason=str(failure)))
 
     # --- leaving memory ---
 

@@ -115,6 +115,8 @@ class Worker(Service):
         if self._claim_soon is not None:
             self._claim_soon.cancel()
         await self._bodies.drain(grace_s)
+        for execution in list(self._executions.values()):
+            execution.evict()  # acks lead nowhere from here on, so the flush ends
         await self._coordinator.flush()
         self._coordinator.hub.attach(None)
         self._coordinator.on_unknown = None
@@ -162,7 +164,7 @@ class Worker(Service):
         if wake.owner != self.worker_id:
             return None
         execution = self._executions.get(wake.run_id)
-        if execution is None and wake.kind != "ended":
+        if execution is None and (wake.kind != "ended" or wake.run_id in self._coming):
             if len(self._missed) >= _missed_max:
                 self._missed.clear()  # what is missed is also found out by the run's next op
             self._missed.add(wake.run_id)
@@ -208,7 +210,14 @@ class Worker(Service):
             if claimed.next_at is not None:
                 self._claim_alarm.set(claimed.next_at)
             if claimed.runs:
-                await self._load([run.run_id for run in claimed.runs], {})
+                run_ids = [run.run_id for run in claimed.runs]
+                try:
+                    await self._load(run_ids, {})
+                except Exception:
+                    self._spawn(
+                        "lost", self._load_lost
+                    )  # they are ours: nobody else will take them
+                    raise
             if len(claimed.runs) < room:
                 return
         self._full = True
@@ -217,17 +226,23 @@ class Worker(Service):
         """Read history after the claim has committed, never before; then replay."""
         self._loading += len(run_ids)
         self._coming.update(run_ids)
+        self._missed.difference_update(run_ids)
+        again: list[str] = []
         try:
             loaded = await self._store.load(run_ids)
+            for nth, (run, steps) in enumerate(loaded):
+                if run.run_id in self._missed:
+                    again.append(run.run_id)
+                elif run.owner == self.worker_id:
+                    self._begin(run, steps, carried.pop(run.run_id, None))
+                if nth % 50 == 49:
+                    await asyncio.sleep(0)
         finally:
             self._loading -= len(run_ids)
             self._coming.difference_update(run_ids)
-        for nth, (run, steps) in enumerate(loaded):
-            self._missed.discard(run.run_id)  # a loaded run's first op finds out by its revision
-            if run.owner == self.worker_id:
-                self._begin(run, steps, carried.pop(run.run_id, None))
-            if nth % 50 == 49:
-                await asyncio.sleep(0)
+        if again:
+            await self._load(again, carried)
+            return
         for execution in carried.values():
             execution.stop_bodies()  # it is no longer ours
 
@@ -261,6 +276,10 @@ class Worker(Service):
             self.post(release, _ignore)
             return
         stale = self._executions.get(run.run_id)
+        if stale is not None and stale.fence == run.fence:
+            if carried is not None:
+                carried.stop_bodies()
+            return  # the same claim, begun by whoever found it first
         if stale is not None:
             # Another process took it and let it go again: this claim is the newer one.
             self.on_lost(stale)
@@ -268,8 +287,8 @@ class Worker(Service):
         self._executions[run.run_id] = execution
         try:
             execution.begin(carried, args)
-        except Exception:
-            log.exception("run %r broke the engine", run.run_id)
+        except Exception as error:
+            execution.break_off(error)
 
     # --- what executions ask of us ---
 
@@ -291,8 +310,11 @@ class Worker(Service):
         known = noted.get(signal.name)
         if known is signal or (known is not None and known.is_like(signal)):
             return
+        if known is None and len(noted) >= limits.noted_signals_max:
+            return  # names made from data: the catalogue is no place for them
         noted[signal.name] = signal
-        self.post(ops.Declare(workflows=(workflow.record(noted.values()),)), _ignore)
+        # The store adds it to what is known of the workflow.
+        self.post(ops.Declare(workflows=(workflow.record([signal]),)), _ignore)
 
     def release_on_park(self) -> bool:
         return self._resident == 0
@@ -431,7 +453,7 @@ class Worker(Service):
             suspects, orphaned = [], recovered.more
 
     async def _look_at_store(self) -> None:
-        due = await self._store.due()
+        due = await self._store.due(self.registry.keys())
         if due.deadline_at is not None:
             self.timers.note(due.deadline_at)
         if due.ready_at is not None:
