@@ -5,13 +5,14 @@ An app belongs to the event loop that entered it; `App(…, worker=False)` is a 
 """
 
 import asyncio
+import functools
 import logging
 import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, TypeVarTuple, overload
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, TypeVarTuple, overload
 
 import msgspec
 
@@ -22,6 +23,7 @@ from perdure.errors import (
     AfterFork,
     InvalidPayload,
     NotRunning,
+    PerdureError,
     RunNotFound,
     UnknownSignal,
     WrongLoop,
@@ -59,7 +61,7 @@ from perdure.model.outcomes import (
     Started,
 )
 from perdure.model.policy import Retry
-from perdure.model.records import SignalEntry
+from perdure.model.records import DeadLetterRecord, SignalEntry
 from perdure.model.schema import check_schema
 from perdure.model.status import Status
 from perdure.registry import (
@@ -86,7 +88,7 @@ from perdure.views import (
     buffered_signal,
     dead_letter,
     decode_cursor,
-    encode_cursor,
+    page,
     run_info,
     signal_status,
     waiting,
@@ -112,6 +114,7 @@ class _Forks:
     """How often this process is a fork of one that had this module: told by the system, not asked for each call."""
 
     count = 0
+    inherited: ClassVar[list["Engine"]] = []  # kept, so that nothing of the parent's is finalized
 
     @classmethod
     def add(cls) -> None:
@@ -196,7 +199,7 @@ class App:
     ) -> StepDecorator: ...
     def step(self, function: Any = None, **options: Any) -> Any:
         """Make a function a step: its result is recorded once, and replayed from then on."""
-        return free_step(**options) if function is None else free_step(function)
+        return free_step(function, **options)
 
     @overload
     def workflow(
@@ -226,16 +229,19 @@ class App:
 
     def copy(self, url: str, **options: Any) -> "App":
         """The same definitions on another store, for tests."""
-        app = App(url, namespace=self.namespace, **{**self._options, **options})
+        app = App(url, **{"namespace": self.namespace, **self._options, **options})
         app.registry = self.registry
         return app
 
     # --- life ---
 
     async def __aenter__(self) -> Self:
-        if self._entered:
+        if self._entered and self._forks == _forks.count:
             raise NotRunning("the app is open already: an App is entered once at a time")
-        self._entered = True
+        if self._open is not None:  # the parent's: its connections must not be closed here
+            _forks.inherited.append(self._open)
+            self._open = self._upkeep = None
+        self._entered, self._forks = True, _forks.count
         try:
             await self._start()
         except BaseException:
@@ -265,7 +271,7 @@ class App:
         await store.open()
         coordinator = Coordinator(store, ids, store_timeout_s=self._store_timeout_s)
         coordinator.start()
-        self._loop, self._forks = asyncio.get_running_loop(), _forks.count
+        self._loop = asyncio.get_running_loop()
         worker = self._make_worker(store, coordinator, ids, chance.random)
         self._open = Engine(store, coordinator, worker, ids)
         try:
@@ -289,12 +295,9 @@ class App:
         """Opening failed half-way: leave no task, thread or lock behind. The first error is told."""
         self._open = None
         try:
-            if engine.worker is not None:
-                await engine.worker.stop()
+            await self._stop(engine)
         except Exception:
-            log.exception("the worker could not be stopped after its start had failed")
-        await engine.coordinator.stop()
-        await engine.store.close()
+            log.exception("the app could not be closed well after its opening had failed")
 
     def _make_store(self, ids: Ids) -> Store:
         lifecycle = self._options["lifecycle"]
@@ -322,14 +325,25 @@ class App:
         )
 
     async def _stop(self, engine: Engine) -> None:
-        """In a fixed order: background, worker (claims, bodies, hand back), writer, store."""
-        if self._upkeep is not None:
-            await self._upkeep.stop()
-        if engine.worker is not None:
-            await engine.worker.stop()
-        await engine.coordinator.stop()
-        engine.coordinator.hub.close()
-        await engine.store.close()
+        """In a fixed order: background, worker (claims, bodies, hand back), writer, store.
+
+        Whatever fails or is cancelled, what comes after it is closed all the same; the first error is told.
+        """
+        first: BaseException | None = None
+        stops: list[Callable[[], Awaitable[None]]] = [
+            one.stop for one in (self._upkeep, engine.worker) if one is not None
+        ]
+        stops += [engine.coordinator.stop, functools.partial(_close_store, engine)]
+        for stop in stops:
+            try:
+                await stop()
+            except BaseException as error:
+                if first is None:
+                    first = error
+                else:
+                    log.error("closing the app failed once more", exc_info=error)
+        if first is not None:
+            raise first
 
     def _engine(self) -> Engine:
         """The open engine, or the error that says why there is none for this caller."""
@@ -376,7 +390,8 @@ class App:
         run_id, created = outcome.run.run_id, outcome.created
         if not created:  # under its key it may have another id
             ending = engine.coordinator.hub.ending(run_id)
-        return RunHandle(self, run_id, codec, ending, created=created, fresh=created)
+        fresh = created and ending.run is None  # else it may have been told of an earlier run
+        return RunHandle(self, run_id, codec, ending, created=created, fresh=fresh)
 
     def _start_op(
         self,
@@ -427,9 +442,11 @@ class App:
     ) -> tuple[RunHandle[R], Sent]:
         """Find or start the run and signal it, in one commit."""
         engine = self._engine()
+        if not isinstance(signal, Signal):
+            raise BadValue("signal", signal, "must be a Signal here: the run may not exist yet")
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
-        send = self._send_op(engine, check_run_id(id), signal, payload, key, None, True)
+        send = await self._send_op(engine, id, signal, payload, key, None, True)
         start = self._start_op(engine, found, text, id, None, tags, entity, None)
         ending = engine.coordinator.hub.ending(start.run_id)
         outcome = await engine.coordinator.submit(
@@ -464,10 +481,7 @@ class App:
         NotWaiting (with buffer=False), Conflict; nothing is stored then.
         """
         engine = self._engine()
-        if isinstance(signal, str):
-            op = await self._named_op(engine, run_id, signal, payload, key, path, buffer)
-        else:
-            op = self._send_op(engine, run_id, signal, payload, key, path, buffer)
+        op = await self._send_op(engine, run_id, signal, payload, key, path, buffer)
         return _accepted(await engine.coordinator.submit(op), op.name, op.run_id)
 
     async def signal_many(
@@ -478,73 +492,54 @@ class App:
         made: list[ops.SendSignal | Refused] = []
         for run_id, signal, payload in sends:
             try:
-                if isinstance(signal, str):
-                    op = await self._named_op(engine, run_id, signal, payload, None, None, True)
-                else:
-                    op = self._send_op(engine, run_id, signal, payload, None, None, True)
+                op = await self._send_op(engine, run_id, signal, payload, None, None, True)
                 made.append(op)
-            except RunNotFound as error:
-                made.append(Refused(error))
             except (InvalidPayload, UnknownSignal, BadValue) as error:
                 made.append(Refused(error))
         posted = [one for one in made if isinstance(one, ops.SendSignal)]
         outcomes = iter(await engine.coordinator.submit_many(posted))
         return [one if isinstance(one, Refused) else _public(next(outcomes), one) for one in made]
 
-    def _send_op(
+    async def _send_op(
         self,
         engine: Engine,
         run_id: str,
-        signal: Signal[Any],
+        signal: Signal[Any] | str,
         payload: Any,
         key: str | None,
         path: str | None,
         buffer: bool,
     ) -> ops.SendSignal:
-        signal = checked_signal(signal)
-        return ops.SendSignal(
-            signal_id=engine.ids.ulid(),
-            run_id=check_run_id(run_id),
-            name=signal.name,
-            payload=encoded_payload(signal, payload),
-            policy=signal.buffer,
-            on_end=signal.on_end,
-            ttl_us=signal.ttl_us,
-            path=checked_path(path),
-            key=None if key is None else check_key(key),
-            buffer=buffer,
-        )
-
-    async def _named_op(
-        self,
-        engine: Engine,
-        run_id: str,
-        name: str,
-        payload: Any,
-        key: str | None,
-        path: str | None,
-        buffer: bool,
-    ) -> ops.SendSignal:
-        """A sender that has only a name: type and policy come from the code here, or the catalogue."""
-        check_name("signal", name)
-        text = await self._checked_payload(engine, check_run_id(run_id), name, payload)
+        """The op of a checked send. For a mere name, type and policy come from the code here, or the catalogue."""
+        run_id = check_run_id(run_id)
+        known = checked_signal(signal)
+        if known is signal:
+            policy, text = known.buffer, encoded_payload(known, payload)
+        else:
+            policy, text = None, await self._checked_payload(engine, run_id, known, payload)
         return ops.SendSignal(
             signal_id=engine.ids.ulid(),
             run_id=run_id,
-            name=name,
+            name=known.name,
             payload=text,
+            policy=policy,
+            on_end=known.on_end,
+            ttl_us=known.ttl_us,
             path=checked_path(path),
             key=None if key is None else check_key(key),
             buffer=buffer,
         )
 
-    async def _checked_payload(self, engine: Engine, run_id: str, name: str, payload: Any) -> str:
+    async def _checked_payload(
+        self, engine: Engine, run_id: str, signal: Signal[Any], payload: Any
+    ) -> str:
+        name = signal.name
         run = await engine.store.run(run_id)
         workflow = None if run is None else self.registry.find(run.workflow, run.version)
         declared = None if workflow is None else workflow.signals.get(name)
         if declared is not None:
             return encoded_payload(declared, payload)
-        text = encoded_payload(Signal(name), payload)
+        text = encoded_payload(signal, payload)
         if run is None:
             return text  # the store answers: a key used before, or no such run
         entry = await self._entry(engine, run.workflow, run.version, name)
@@ -588,8 +583,7 @@ class App:
         seen = decode_cursor(after, tuple[str])[0] if after else ""
         run_id = None if run_id is None else check_run_id(run_id)
         rows = await self._engine().store.dead_letters(run_id, seen, limit)
-        cursor = encode_cursor(rows[-1].dead_letter_id) if len(rows) == limit else None
-        return Page([dead_letter(one) for one in rows], cursor)
+        return page(rows, limit, dead_letter, lambda last: (last.dead_letter_id,))
 
     async def resend(self, dead_letter_id: str, *, run_id: str | None = None) -> Sent:
         """Send a dead letter again, to its own run or another; it leaves the list if accepted."""
@@ -600,6 +594,10 @@ class App:
             run_id=None if run_id is None else check_run_id(run_id),
         )
         outcome = await engine.coordinator.submit(op)
+        if isinstance(outcome, Refusal):  # it is still there, and tells what was refused
+            letter = await engine.store.signal(dead_letter_id)
+            if isinstance(letter, DeadLetterRecord):
+                raise refusal_error(outcome, letter.name, run_id or letter.run_id)
         return _accepted(outcome, dead_letter_id, run_id or "")
 
     # --- looking ---
@@ -630,10 +628,7 @@ class App:
         )
         seen = decode_cursor(after, tuple[int, str]) if after else None
         rows = await self._engine().store.runs(where, seen, limit)
-        cursor = None
-        if len(rows) == limit:
-            cursor = encode_cursor(rows[-1].created_at, rows[-1].run_id)
-        return Page([run_info(one) for one in rows], cursor)
+        return page(rows, limit, run_info, lambda last: (last.created_at, last.run_id))
 
     async def waiting(self, run_id: str) -> list[Waiting]:
         """What a run waits for."""
@@ -655,8 +650,7 @@ class App:
         before = None if older_than is None else self._clock.now() - parse_duration(older_than)
         seen = decode_cursor(after, tuple[str, str]) if after else None
         rows = await self._engine().store.find_waiting(name, before, seen, limit)
-        cursor = encode_cursor(rows[-1].run_id, rows[-1].path) if len(rows) == limit else None
-        return Page([waiting(one) for one in rows], cursor)
+        return page(rows, limit, waiting, lambda last: (last.run_id, last.path))
 
     async def _require(self, store: Store, run_id: str) -> None:
         if await store.run(check_run_id(run_id)) is None:
@@ -707,6 +701,16 @@ class _Upkeep(Service):
             await self._app.prune()
 
 
+async def _close_store(engine: Engine) -> None:
+    """To its end, even if we are cancelled: a store that is closed by half is never closed again."""
+    engine.coordinator.hub.close()
+    closing = asyncio.ensure_future(engine.store.close())
+    try:
+        await asyncio.shield(closing)
+    finally:
+        await asyncio.wait((closing,))
+
+
 def _heard(engine: Engine, op: ops.StartRun) -> Done | None:
     """Who hears first of a start: the worker, if the run is to be born claimed by it."""
     return None if engine.worker is None or op.owner is None else engine.worker.on_born
@@ -721,11 +725,17 @@ def _accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:
 
 
 def _public(
-    outcome: SendOutcome, op: ops.SendSignal
+    outcome: SendOutcome | BaseException, op: ops.SendSignal
 ) -> Delivered | Buffered | Duplicate | Finished | NotFound | Refused:
-    if isinstance(outcome, Refusal):
-        return Refused(refusal_error(outcome, op.name, op.run_id))
-    return outcome
+    match outcome:
+        case Refusal():
+            return Refused(refusal_error(outcome, op.name, op.run_id))
+        case PerdureError():
+            return Refused(outcome)
+        case BaseException():
+            raise outcome
+        case _:
+            return outcome
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

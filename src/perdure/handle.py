@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from perdure.channels import RunEnd
-from perdure.coordinator.wake import RunEnding
+from perdure.coordinator.wake import RunEnding, too_late
 from perdure.errors import (
     RunCancelled,
     RunFailed,
@@ -17,6 +17,7 @@ from perdure.errors import (
 from perdure.model import ops
 from perdure.model.codec import BadPayload, Codec
 from perdure.model.duration import Duration, parse_duration
+from perdure.model.limits import check_reason
 from perdure.model.outcomes import Steered, SteerOutcome
 from perdure.model.records import ErrorRecord, RunRecord
 from perdure.model.status import TERMINAL, Status
@@ -75,11 +76,18 @@ class RunHandle(RunEnd[R], Generic[R]):
         if timeout is not None:
             async with asyncio.timeout(parse_duration(timeout) / 1_000_000):
                 return await self.result()
-        self._app._engine()
-        if not self._fresh:
-            await self._look()
+        hub = self._app._engine().coordinator.hub
+        if self._ending.closed:  # the app was closed, and opened again since
+            self._ending, self._fresh = hub.ending(self.run_id), False
+            if self._ending.closed:
+                raise too_late()
         run = self._ending.run
-        return self._result_of(await self._ending.waiter() if run is None else run)
+        if not self._fresh or (run is not None and run.status == "failed"):
+            await self._look()
+            run = self._ending.run
+        if run is None:
+            run = await hub.waiter(self.run_id, self._ending)
+        return self._result_of(run)
 
     async def _look(self) -> None:
         """It may have ended where nobody told us, or have been retried since we were told."""
@@ -127,15 +135,15 @@ class RunHandle(RunEnd[R], Generic[R]):
 
     async def cancel(self, reason: str | None = None) -> Status:
         """Ask it, and its children, to stop: CancelledError where its code stands, so it may clean up."""
-        return await self._steer(ops.Cancel(run_id=self.run_id, reason=reason))
+        return await self._steer(ops.Cancel(run_id=self.run_id, reason=check_reason(reason)))
 
     async def terminate(self, reason: str | None = None) -> Status:
         """End it, and its children, at once; no code runs."""
-        return await self._steer(ops.Terminate(run_id=self.run_id, reason=reason))
+        return await self._steer(ops.Terminate(run_id=self.run_id, reason=check_reason(reason)))
 
     async def pause(self, reason: str | None = None) -> Status:
         """Hold it: the step in flight is still recorded, then nothing advances; signals are buffered."""
-        return await self._steer(ops.Pause(run_id=self.run_id, reason=reason))
+        return await self._steer(ops.Pause(run_id=self.run_id, reason=check_reason(reason)))
 
     async def resume(self) -> Status:
         """Let a paused run go on."""

@@ -29,10 +29,13 @@ class Service:
     async def _supervise(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         pause_s = _pause_first_s
         while not self.stopping:
+            began = asyncio.get_running_loop().time()
             try:
                 await loop()
                 return
             except Exception:
+                if asyncio.get_running_loop().time() - began > _pause_longest_s:
+                    pause_s = _pause_first_s  # it had recovered: this is another failure
                 log.exception("%s failed; it starts again in %.2f s", name, pause_s)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _pause_longest_s)

@@ -1,6 +1,6 @@
 """What reads give to people: plain values with datetimes and decoded payloads instead of stored rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -22,6 +22,7 @@ from perdure.model.records import (
 from perdure.model.status import Status
 
 T = TypeVar("T")
+Row = TypeVar("Row")
 
 
 class Page(Sequence[T], Generic[T]):
@@ -62,6 +63,17 @@ def decode_cursor(text: str, kind: type[T]) -> T:
         raise BadValue(
             "cursor", text, "is not one that a listing gave: pass page.cursor"
         ) from error
+
+
+def page(
+    rows: Sequence[Row],
+    limit: int,
+    view: Callable[[Row], T],
+    place: Callable[[Row], tuple[Any, ...]],
+) -> Page[T]:
+    """Rows as people see them; the cursor is the last one's place, if there may be more."""
+    cursor = encode_cursor(*place(rows[-1])) if len(rows) == limit else None
+    return Page([view(one) for one in rows], cursor)
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +232,7 @@ class SignalStatus(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None
 
 
-def signal_status(found: SignalRecord | DeadLetterRecord | EventRecord) -> SignalStatus:
+def signal_status(found: SignalRecord | DeadLetterRecord | EventRecord) -> SignalStatus | None:
     match found:
         case SignalRecord():
             return SignalStatus(
@@ -240,6 +252,8 @@ def signal_status(found: SignalRecord | DeadLetterRecord | EventRecord) -> Signa
             )
         case EventRecord():
             facts = msgspec.json.decode(found.payload)
+            if facts.get("signal_id") != found.event_id:
+                return None  # of something else than a signal's fate
             return SignalStatus(
                 signal_id=found.event_id,
                 state=found.type.removeprefix("signal."),

@@ -653,3 +653,13 @@ async def test_a_refused_app_can_be_opened_once_the_store_is_right(tmp_path: Pat
 def test_this_file_keeps_its_promise() -> None:
     assert len(cases) + len(inside) + len(stores) > 45
     assert sys.getrecursionlimit() >= 1000  # nothing above may have lowered it
+
+
+async def test_a_reason_that_cannot_be_stored_changes_nothing(world: Any) -> None:
+    async with world(shop) as w:
+        run = await w.begin(strict)
+        for reason in ("\ud800", "x" * 5000, 7):
+            for steer in (run.cancel, run.terminate, run.pause):
+                with pytest.raises(BadValue, match="reason"):
+                    await steer(reason)
+        assert await run.status() == "waiting"

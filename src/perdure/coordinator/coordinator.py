@@ -10,9 +10,10 @@ and the answer dropped.
 """
 
 import asyncio
+import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from perdure.coordinator.wake import WakeHub
@@ -47,6 +48,7 @@ class Coordinator:
         self.hub = WakeHub()
         self.on_unknown: Callable[[], None] | None = None  # the worker reloads what it holds
         self._queue: deque[Posted] = deque()
+        self._untold: Iterator[Posted] = iter(())  # those of the batch that have no answer yet
         self._work = asyncio.Event()
         self._space: deque[asyncio.Future[None]] = deque()
         self._pump: asyncio.Task[None] | None = None
@@ -71,20 +73,37 @@ class Coordinator:
 
     def _revive(self, pump: "asyncio.Task[None]") -> None:
         """Without the pump every write would wait for ever: nothing that kills it may keep it dead."""
-        if self._closed and not self._queue:
-            return
-        error = None if pump.cancelled() else pump.exception()
-        log.critical("the writer stopped and is started again", exc_info=error)
         self._committing = False
-        self._spawn_pump()
+        error = None if pump.cancelled() else pump.exception()
+        if not self._closed and _loop_is_closing():
+            log.warning("the event loop ends and the app was not closed", exc_info=error)
+            self._closed = True
+            self._end()
+        elif self._closed and not self._queue:
+            if error is not None:
+                log.critical("the writer failed at its end", exc_info=error)
+            self._end()
+        else:
+            log.critical("the writer stopped and is started again", exc_info=error)
+            self._spawn_pump()
+
+    def _end(self) -> None:
+        """Nothing will be written any more: let go of all who wait for it."""
+        self._pump = None
+        while self._queue:
+            _tell(self._queue.popleft(), _too_late())
+        self._let_in()
+        self._went_idle.set()
 
     async def stop(self) -> None:
-        """Apply what is queued, then stop. Ops posted from now on are refused."""
+        """Apply what is queued, then stop. Ops posted from now on are refused.
+
+        A caller that is cancelled leaves the writer to end by itself.
+        """
         self._closed = True
         self._work.set()
-        if self._pump is not None:
-            await self._pump
-            self._pump = None
+        while self._pump is not None:
+            await asyncio.wait((self._pump,))
 
     async def flush(self) -> None:
         """Until everything that is queued, and whatever its answers lead to, is committed."""
@@ -115,8 +134,11 @@ class Coordinator:
             raise
         return await self.submit(op, done, extra)
 
-    async def submit_many(self, ops: Sequence[Op[A]]) -> list[A]:
-        """Apply many ops, each on its own; the outcomes in the same order."""
+    async def submit_many(self, ops: Sequence[Op[A]]) -> list[A | BaseException]:
+        """Apply many ops, each on its own; the outcomes in the same order.
+
+        In the place of an op that failed stands its exception: none spoils the answers of the others.
+        """
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[A]] = []
         for op in ops:
@@ -125,7 +147,7 @@ class Coordinator:
             future: asyncio.Future[A] = loop.create_future()
             self.post(op, None, None, future)
             futures.append(future)
-        return list(await asyncio.gather(*futures))
+        return list(await asyncio.gather(*futures, return_exceptions=True))
 
     def post(
         self,
@@ -136,8 +158,7 @@ class Coordinator:
     ) -> None:
         """Queue an op and be called back in commit order; for the runtime, whose bound is its run count."""
         if self._closed:
-            closed = NotRunning("the app is closed: nothing can be written any more")
-            _tell((op, done, extra, future), closed)
+            _tell((op, done, extra, future), _too_late())
             return
         self._queue.append((op, done, extra, future))
         if not self._work.is_set():
@@ -163,8 +184,15 @@ class Coordinator:
             batch = [self._queue.popleft() for _ in range(size)]
             self._let_in()
             self._committing = True
-            await self._commit(batch)
-            del batch  # or it would hold a thousand answers in memory until the next one
+            self._untold = iter(batch)
+            try:
+                await self._commit(batch)
+            except BaseException as error:  # we were cancelled, or there is a defect
+                self._say_unknown(size, error)
+                raise
+            # Or they would hold a thousand answers in memory until the next batch.
+            del batch
+            self._untold = iter(())
             self._committing = False
             # Those who were answered go first: what they ask next joins the batch, and the writer thread does
             # not take the interpreter from under them.
@@ -172,7 +200,7 @@ class Coordinator:
 
     def _let_in(self) -> None:
         room = limits.queue_ops_max - len(self._queue)
-        while self._space and room > 0:
+        while self._space and (room > 0 or self._closed):  # once closed, to be refused
             waiter = self._space.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -188,22 +216,25 @@ class Coordinator:
             if await self._did_not_happen(batch_id, error):
                 await self._bisect(batch, BatchFailed(str(error)))
             else:
-                self._say_unknown(batch, error)
+                self._say_unknown(len(batch), error)
         except Exception as error:  # a store may raise nothing else: treat a defect as not knowing
             log.exception("the store broke its contract")
-            self._say_unknown(batch, error)
+            self._say_unknown(len(batch), error)
         else:
-            self._answer(batch, applied)
+            self._answer(applied)
 
     async def _apply(self, batch_id: str, ops: list[Op[Any]]) -> list[Applied]:
         # Awaited in place, not as a task of its own: each turn of a busy loop between the commit and its
         # answers is time in which the writer stands idle.
         try:
             async with asyncio.timeout(self._store_timeout_s):
-                return await self._store.apply(batch_id, ops)
+                applied = await self._store.apply(batch_id, ops)
         except TimeoutError:
             log.error("the store has not answered for %s s", self._store_timeout_s)
             raise _NoAnswer(f"no answer within {self._store_timeout_s} s") from None
+        if len(applied) != len(ops):
+            raise AssertionError(f"{len(applied)} answers to {len(ops)} ops")
+        return applied
 
     async def _did_not_happen(self, batch_id: str, error: BatchUnknown) -> bool:
         """Settle by the batch's id. One that is still under way may commit later, so of that nothing is said."""
@@ -220,28 +251,29 @@ class Coordinator:
             log.error("the store refused %s: %s", type(batch[0][0]).__name__, error)
             refused = StoreRefused(f"the store did not take the write, nothing changed: {error}")
             refused.__cause__ = error
-            _tell(batch[0], refused)
+            _tell(next(self._untold), refused)
             return
         middle = len(batch) // 2
         await self._commit(batch[:middle])
         await self._commit(batch[middle:])
 
-    def _say_unknown(self, batch: list[Posted], error: Exception) -> None:
-        for posted in batch:
+    def _say_unknown(self, count: int, error: BaseException) -> None:
+        why = str(error) or type(error).__name__
+        for posted in itertools.islice(self._untold, count):
             unknown = OutcomeUnknown(
-                f"{type(posted[0]).__name__} may or may not have happened ({error}); "
+                f"{type(posted[0]).__name__} may or may not have happened ({why}); "
                 "repeating it with the same key is safe"
             )
             _tell(posted, unknown)
-        if self.on_unknown is not None:
+        if self.on_unknown is not None and not self._closed:
             self.on_unknown()
 
-    def _answer(self, batch: list[Posted], applied: list[Applied]) -> None:
+    def _answer(self, applied: list[Applied]) -> None:
         # In the order of the batch, wakes of an op before its answer: a run's owner then learns of everything
         # in the order of its history.
         debug = ops_log.isEnabledFor(logging.DEBUG)
         pass_on = self.hub.pass_on
-        for posted, answer in zip(batch, applied, strict=True):
+        for answer, posted in zip(applied, self._untold, strict=False):
             if debug:
                 ops_log.debug("%r -> %r", posted[0], answer.outcome)
             try:
@@ -254,14 +286,24 @@ class Coordinator:
 
 def _tell(posted: Posted, outcome: Any) -> None:
     op, done, extra, future = posted
-    if done is not None:
-        try:
+    try:
+        if done is not None:
             done(op, outcome, extra)
-        except Exception:
-            log.exception("a callback failed; its op stands")
-    if future is None or future.done():
-        return  # nobody awaits it, or the caller was cancelled; the op stands
-    if isinstance(outcome, BaseException):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
+    except Exception:
+        log.exception("a callback failed; its op stands")
+    finally:
+        # Unless nobody awaits it, or the caller was cancelled; the op stands.
+        if future is not None and not future.done():
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+
+def _too_late() -> NotRunning:
+    return NotRunning("the app is closed: nothing can be written any more")
+
+
+def _loop_is_closing() -> bool:
+    """Whether all tasks were told to end, as at the end of asyncio.run: one made now would never finish."""
+    return all(task.cancelling() for task in asyncio.all_tasks())

@@ -12,16 +12,20 @@ from perdure.model.outcomes import Wake
 from perdure.model.records import RunRecord
 
 _endings_unswept = 1000
+_waiters_unswept = 8
 
 
 class RunEnding:
     """Where the end of one run will be told. Shared by all handles of that run; lives as long as they do."""
 
-    __slots__ = ("__weakref__", "_waiters", "run")
+    __slots__ = ("__weakref__", "_sweep_at", "_waiters", "closed", "run")
 
-    def __init__(self) -> None:
+    def __init__(self, closed: bool = False) -> None:
         self.run: RunRecord | None = None
-        self._waiters: tuple[asyncio.Future[RunRecord], ...] = ()
+        self.closed = closed  # nobody will tell any more
+        # One empty tuple for all until somebody waits: most never do.
+        self._waiters: list[asyncio.Future[RunRecord]] | tuple[()] = ()
+        self._sweep_at = _waiters_unswept
 
     @property
     def is_awaited(self) -> bool:
@@ -36,17 +40,30 @@ class RunEnding:
 
     def give_up(self) -> None:
         """Nobody will tell any more: the app closes."""
+        self.closed = True
         for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(NotRunning("the app was closed before the run ended"))
+                waiter.set_exception(too_late())
+        self._waiters = ()
 
     def waiter(self) -> "asyncio.Future[RunRecord]":
-        """Done when the run is told to have ended: at once if by this process, else by the slow poll."""
+        """Done when the run is told to have ended. Raises NotRunning when nobody will tell any more."""
+        if self.closed:
+            raise too_late()
         waiter: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
-        # Those who gave up are dropped when the next one comes: no try and finally around every await.
-        others = [one for one in self._waiters if not one.done()] if self._waiters else ()
-        self._waiters = (*others, waiter)
+        if not self._waiters:
+            self._waiters = [waiter]
+            return waiter
+        # Those who gave up are dropped now and then: no try and finally around every await.
+        if len(self._waiters) >= self._sweep_at:
+            self._waiters = [one for one in self._waiters if not one.done()]
+            self._sweep_at = 2 * len(self._waiters) + _waiters_unswept
+        self._waiters.append(waiter)
         return waiter
+
+
+def too_late() -> NotRunning:
+    return NotRunning("the app was closed before the run ended")
 
 
 class WakeHub:
@@ -58,6 +75,10 @@ class WakeHub:
         # and this is paid for every run that is started.
         self._endings: dict[str, weakref.ref[RunEnding]] = {}
         self._sweep_at = _endings_unswept
+        self._awaited: dict[
+            str, RunEnding
+        ] = {}  # also some that no longer are, until they are asked for
+        self._closed = False
 
     def attach(self, hear: Callable[[Wake], None] | None) -> None:
         """The worker listens from now on (None: nobody does)."""
@@ -69,30 +90,38 @@ class WakeHub:
             ending = None if found is None else found()
             if ending is not None and wake.run is not None:
                 ending.tell(wake.run)
+                self._awaited.pop(wake.run_id, None)
         if self._hear is not None:
             self._hear(wake)
 
     def close(self) -> None:
-        """Release those who await the end of a run."""
+        """Release those who await the end of a run; whoever comes later is refused."""
+        self._closed = True
+        self._awaited.clear()
         for found in list(self._endings.values()):
             ending = found()
             if ending is not None:
                 ending.give_up()
 
+    def waiter(self, run_id: str, ending: RunEnding) -> "asyncio.Future[RunRecord]":
+        """Done when the run has ended: told at once if it ends in this process, else by the slow poll."""
+        waiter = ending.waiter()
+        self._awaited[run_id] = ending
+        return waiter
+
     def awaited(self) -> list[str]:
         """The runs whose end somebody here awaits."""
-        return [
-            run_id
-            for run_id, found in self._endings.items()
-            if (ending := found()) is not None and ending.is_awaited
-        ]
+        idle = [run_id for run_id, ending in self._awaited.items() if not ending.is_awaited]
+        for run_id in idle:
+            del self._awaited[run_id]
+        return list(self._awaited)
 
     def ending(self, run_id: str) -> RunEnding:
         """Where the end of this run will be told."""
         found = self._endings.get(run_id)
         ending = None if found is None else found()
         if ending is None:
-            ending = RunEnding()
+            ending = RunEnding(self._closed)
             self._endings[run_id] = weakref.ref(ending)
             if len(self._endings) > self._sweep_at:
                 self._sweep()
