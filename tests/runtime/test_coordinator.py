@@ -314,7 +314,7 @@ async def test_the_queue_itself_stays_bounded(
 
 
 async def test_a_store_that_does_not_answer_in_time(world: Any, app: App, sleeper: Any) -> None:
-    async with behind_a_door(world(app, store_timeout="50ms")) as w:
+    async with behind_a_door(world(app, store_timeout="500ms")) as w:
         await w.begin(sleeper, id="a")
         hang = True
 

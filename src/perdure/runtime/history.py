@@ -6,7 +6,7 @@ the code is not the code that wrote it (mismatch). Only what an operator's retry
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -32,6 +32,10 @@ class History:
             for one in self.ahead
             if one.kind == "retry"
         ]
+
+    def goes_on(self, standing: Container[str]) -> bool:
+        """Whether the code is on record with more than it has asked for so far."""
+        return bool(self.ahead) or any(path not in standing for path in self.begun)
 
     def is_loose(self, record: StepRecord) -> bool:
         """Whether the code may pass this record by, or ask for it out of its old turn."""

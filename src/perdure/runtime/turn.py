@@ -321,7 +321,7 @@ class Execution(Branches):
         try:
             value, error = call.settle(done)
         except Rejected as rejected:
-            if self._history is not None and self._history.ahead:
+            if self._history is not None and self._history.goes_on(self._standing):
                 # The run went on from here once: it is the type that changed, not the signal that is wrong.
                 self._failure = Undecodable(call.path, str(rejected))
                 return
@@ -350,6 +350,7 @@ class Execution(Branches):
 
     def _reject(self, call: Durable[Any], reason: str) -> None:
         assert isinstance(call, WaitCall)
+        call.opened = True  # by this op, also when a replay has only just come to it
         self._post(
             ops.RejectSignal(
                 run_id=self.run_id,
@@ -437,8 +438,9 @@ class Execution(Branches):
             if isinstance(call, StepCall):
                 self._plan_body(call, bodies)
             elif isinstance(call, WaitCall):
-                call.opened = True
-                waits.append(_wait_of(call, known=call.path in self._known))
+                if not call.opened:
+                    call.opened = True
+                    waits.append(_wait_of(call, known=call.path in self._known))
             elif isinstance(call, SendCall):
                 self._post_send(call)
         if bodies and self._unsaved:

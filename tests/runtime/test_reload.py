@@ -1,0 +1,176 @@
+"""A run that is loaded anew while it is under way: nothing of what it did is lost, done twice or guessed."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from perdure import App, Context, Retry, Signal, step, step_info
+
+go = Signal("go", int, buffer="all")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_body_in_flight_outlives_a_reload(world: Any, app: App, when: str) -> None:
+    """Its result is used, whether it comes while the run is being loaded anew or later; it does not run again."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+    bodies = 0
+
+    @step
+    async def slow() -> int:
+        nonlocal bodies
+        bodies += 1
+        begun.set()
+        await gate.wait()
+        return 7
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(slow)
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await begun.wait()
+        old = w.worker._executions[run.id]
+        w.worker._reload_all()
+        if when == "after":
+
+            async def loaded() -> bool:
+                return w.worker._executions.get(run.id) not in (None, old)
+
+            await w.until(loaded)
+        gate.set()
+        assert await run.result("5s") == 7
+        assert bodies == 1
+
+
+async def test_a_failed_attempt_that_ends_during_a_reload_counts(world: Any, app: App) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+    attempts: list[int] = []
+
+    @step(retry=Retry(attempts=3, backoff="1s", jitter=0))
+    async def slow() -> int:
+        attempts.append(step_info().attempt)
+        if len(attempts) == 1:
+            begun.set()
+            await gate.wait()
+            raise OSError("no")
+        return 7
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(slow)
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await begun.wait()
+        w.worker._reload_all()
+        gate.set()
+        await w.advance("5s")
+        assert await run.result("5s") == 7
+        assert attempts == [1, 2]
+
+
+async def test_news_that_was_not_told_is_found_by_the_revision(world: Any, app: App) -> None:
+    """Two deliveries, of which the owner hears of the second only: it reads the store instead of guessing."""
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[int]:
+        return list(await ctx.gather(ctx.wait(go, name="a"), ctx.wait(go, name="b")))
+
+    async with world(app, resident=10) as w:
+        run = await w.begin(flow, id="r")
+        hear, w.coordinator.hub._hear = w.coordinator.hub._hear, lambda wake: None
+        await w.app.signal("r", go, 1, path="a")
+        w.coordinator.hub._hear = hear
+        await w.app.signal("r", go, 2, path="b")
+        await w.settle()
+        assert await run.result("5s") == [1, 2]
+
+
+async def test_control_that_was_not_told_is_found_by_the_revision(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> list[int]:
+        return list(await ctx.gather(ctx.wait(go, name="a"), ctx.wait(go, name="b")))
+
+    async with world(app, resident=10) as w:
+        run = await w.begin(flow, id="r")
+        hear, w.coordinator.hub._hear = w.coordinator.hub._hear, lambda wake: None
+        await w.app.signal("r", go, 1, path="a")
+        w.coordinator.hub._hear = hear
+        await run.cancel("enough")
+        await w.settle()
+        assert await run.status() == "cancelled"
+        # What was delivered and not heard of is no loss: it is on record as the result of its wait, or a letter.
+        status = {one.path: one.status for one in await run.history()}
+        letters = [one.payload for one in await w.app.dead_letters("r")]
+        assert status["a"] == "done" or letters == [1]
+
+
+async def test_a_rejection_on_replay_opens_its_wait_once(
+    world: Any, app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        await w.app.signal(run.id, Signal("go", str, buffer="all"), "no")
+        await w.settle()
+        await w.app.signal(run.id, go, 5)
+        await w.settle()
+        assert await run.result() == 5
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+@dataclass
+class Note:
+    text: str
+
+
+@dataclass
+class Sum:
+    total: int
+
+
+async def test_a_type_that_changed_under_a_later_open_wait_parks_the_run(world: Any) -> None:
+    """The code went on from there, so the payload was right once: the past is not rewritten."""
+
+    def made(kind: type) -> tuple[App, Any]:
+        app = App("memory://")
+        note, stop = Signal("note", kind, buffer="all"), Signal("stop", bool)
+
+        @app.workflow
+        async def flow(ctx: Context) -> bool:
+            await ctx.wait(note)
+            return await ctx.wait(stop)
+
+        return app, (flow, note, stop)
+
+    old, (flow, note, stop) = made(Note)
+    async with world(old) as w:
+        run = await w.begin(flow, id="a")
+        await w.app.signal("a", note, Note("x"))
+        await w.settle()
+    async with world(made(Sum)[0]) as w:
+        run = w.app.run("a")
+        await run.pause()
+        await run.resume()
+        await w.settle()
+        assert await run.status() == "paused"
+        assert "no longer decodes" in ((await run.info()).reason or "")
+        assert {one.path: one.status for one in await run.history()} == {
+            "note": "done",
+            "stop": "open",
+        }
+        assert list(await w.app.dead_letters("a")) == []
+    async with world(old) as w:
+        run = w.app.run("a")
+        await run.resume()
+        await w.settle()
+        await w.app.signal("a", stop, True)
+        await w.settle()
+        assert await run.result() is True
