@@ -86,7 +86,8 @@ class Branches(abc.ABC):
         """Drive this branch, if one is given, and then whatever can go on."""
         # Whatever task we happen to be driven from is none of the workflow's business: an asyncio.timeout in
         # its code would cancel the engine. Without a task around it, it refuses to work.
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is not None:
             asyncio._leave_task(loop, task)
         try:

@@ -153,36 +153,36 @@ class Bodies:
         runner.add_done_callback(self._runners.discard)
 
     async def _run_queue(self) -> None:
-        done = 0
+        runner = asyncio.current_task()
+        assert runner is not None
+        left = _bodies_per_breath
         try:
             while self._queue:
                 call = self._queue.popleft()
-                if not call.cancelled and not await self._run_one(call):
+                if call.cancelled:
+                    continue
+                # A cell of its own: a task that the body leaves behind must never see the next body.
+                current = Current()
+                _current.set(current)
+                untouched = contextvars.copy_context()
+                call.task = runner
+                started_at = self._clock.now()
+                rest = self._begin_body(call, current, started_at)
+                if rest is not None:
+                    await self._await_rest(call, current, started_at, rest)
+                if call.cancelled or runner.cancelling():
+                    break  # of no use to another body
+                if contextvars.copy_context() != untouched:
                     break
-                done += 1
-                if done % _bodies_per_breath == 0:
+                left -= 1
+                if not left:
+                    left = _bodies_per_breath
                     await asyncio.sleep(0)  # let the writer begin with what there is
         finally:
             # Whatever went wrong: the bodies in the queue must not wait for a runner that is no more.
             self._free -= 1
             if self._queue and not self._free and not self._closing:
                 self._add_runner()
-
-    async def _run_one(self, call: StepCall[Any]) -> bool:
-        """Run a body; False when its runner is of no use to another."""
-        runner = asyncio.current_task()
-        assert runner is not None
-        # A cell of its own: a task that the body leaves behind must never see the next body.
-        current = Current()
-        _current.set(current)
-        untouched = contextvars.copy_context()
-        call.task = runner
-        started_at = self._clock.now()
-        rest = self._begin_body(call, current, started_at)
-        if rest is not None:
-            await self._await_rest(call, current, started_at, rest)
-        cancelled = call.cancelled or runner.cancelling()
-        return not cancelled and contextvars.copy_context() == untouched
 
     def _begin_body(self, call: StepCall[Any], current: Current, started_at: int) -> _Rest | None:
         """Run a body until it ends, which is reported, or suspends. We are inside the runner's task."""
@@ -238,39 +238,27 @@ class Bodies:
         current.call = current.beat = None
         if call.cancelled:
             return
-        text: str | None = None
-        value: Any = None
         if error is None:
             try:
                 text, value = call.step.codec.roundtrip(result)
             except Unencodable as refused:
                 error = refused
-        self._report(call, text, value, error, started_at)
-
-    def _report(
-        self,
-        call: StepCall[Any],
-        text: str | None,
-        value: Any,
-        error: BaseException | None,
-        started_at: int,
-    ) -> None:
-        if error is None:
-            done = StepDone(
-                path=call.path,
-                name=call.name,
-                state="done",
-                value=text,
-                attempt=call.attempt,
-                started_at=started_at,
-                recorded_at=self._clock.now(),
-            )
-            call.owner.on_body(call, done, value, None)
+        if error is not None:
+            done = self._failed(call, error, started_at)
+            final = done.state == "failed"
+            rebuilt = step_error(call.step, call.path, done.error or "") if final else None
+            call.owner.on_body(call, done, None, rebuilt)
             return
-        done = self._failed(call, error, started_at)
-        final = done.state == "failed"
-        rebuilt = step_error(call.step, call.path, done.error or "") if final else None
-        call.owner.on_body(call, done, None, rebuilt)
+        done = StepDone(
+            path=call.path,
+            name=call.name,
+            state="done",
+            value=text,
+            attempt=call.attempt,
+            started_at=started_at,
+            recorded_at=self._clock.now(),
+        )
+        call.owner.on_body(call, done, value, None)
 
     async def _bounded(self, call: StepCall[Any], current: Current) -> Any:
         step = call.step

@@ -436,7 +436,8 @@ class Execution(Branches):
             if self._standing.get(call.path) is not call:
                 continue  # cancelled before it began
             if isinstance(call, StepCall):
-                self._plan_body(call, bodies)
+                if self._is_due(call):
+                    bodies.append(call)
             elif isinstance(call, WaitCall):
                 if not call.opened:
                     call.opened = True
@@ -446,21 +447,22 @@ class Execution(Branches):
         if bodies and self._unsaved:
             # The next body may use this result: it must be recorded before the body runs.
             self._post(self._turn_op(ops.RecordStep), functools.partial(self._begin, bodies))
-        else:
+        elif bodies:
             self._begin(bodies)
-        self._suspend(waits)
+        if waits or not bodies or self._closed:
+            self._suspend(waits)
 
-    def _plan_body(self, call: StepCall[Any], bodies: list[StepCall[Any]]) -> None:
+    def _is_due(self, call: StepCall[Any]) -> bool:
+        """Whether the body of this step is to begin now."""
         if not (self._known or self._spare or self._bodies):
-            bodies.append(call)
-            return
+            return True  # nothing is known from before
         if self._use_spare(call) or call.path in self._bodies:
-            return  # ended, or still running, since before the reload
+            return False  # ended, or still running, since before the reload
         known = self._known.get(call.path)
         if known is not None and (known.retry_at or 0) > self.host.time():
             self._rest(call, known.attempt)
-            return
-        bodies.append(call)
+            return False
+        return True
 
     def _use_spare(self, call: Durable[Any]) -> bool:
         """Whether the body of this step ended while the run was being loaded anew; then it is recorded."""
@@ -529,9 +531,10 @@ class Execution(Branches):
 
     def _post(self, op: ops.TurnOp, then: Callable[[], None] | None = None) -> None:
         self.outstanding += 1
-        self.host.post(op, self._on_ack, then)
+        # No bound method and no closure: what lives as long as the commit, the collector walks through.
+        self.host.post(op, _on_ack, self if then is None else (self, then))
 
-    def _on_ack(self, op: ops.TurnOp, outcome: Any, then: Callable[[], None] | None) -> None:
+    def _answered(self, op: ops.TurnOp, outcome: Any, then: Callable[[], None] | None) -> None:
         self.outstanding -= 1
         if self.dead:
             if not isinstance(outcome, Advanced):
@@ -653,6 +656,11 @@ class Execution(Branches):
         for call in self._bodies.values():
             call.cancel_body()
         self._bodies.clear()
+
+
+def _on_ack(op: ops.TurnOp, outcome: Any, extra: Any) -> None:
+    execution, then = extra if type(extra) is tuple else (extra, None)
+    execution._answered(op, outcome, then)
 
 
 def _wait_of(call: WaitCall[Any], *, known: bool) -> ops.Wait:
