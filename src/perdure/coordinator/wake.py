@@ -18,47 +18,57 @@ _waiters_unswept = 8
 class RunEnding:
     """Where the end of one run will be told. Shared by all handles of that run; lives as long as they do."""
 
-    __slots__ = ("__weakref__", "_sweep_at", "_waiters", "closed", "run")
+    __slots__ = ("__weakref__", "_others", "_sweep_at", "_waiter", "closed", "run")
 
     def __init__(self, closed: bool = False) -> None:
         self.run: RunRecord | None = None
         self.closed = closed  # nobody will tell any more
-        # One empty tuple for all until somebody waits: most never do.
-        self._waiters: list[asyncio.Future[RunRecord]] | tuple[()] = ()
+        # Most are awaited by one at most: no list for that one.
+        self._waiter: asyncio.Future[RunRecord] | None = None
+        self._others: list[asyncio.Future[RunRecord]] | tuple[()] = ()
         self._sweep_at = _waiters_unswept
 
     @property
     def is_awaited(self) -> bool:
-        return any(not waiter.done() for waiter in self._waiters)
+        if self._waiter is not None and not self._waiter.done():
+            return True
+        return any(not waiter.done() for waiter in self._others)
 
     def tell(self, run: RunRecord) -> None:
         self.run = run
-        for waiter in self._waiters:
-            if not waiter.done():
+        if self._waiter is not None:
+            for waiter in self._taken():
                 waiter.set_result(run)
-        self._waiters = ()
 
     def give_up(self) -> None:
         """Nobody will tell any more: the app closes."""
         self.closed = True
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(too_late())
-        self._waiters = ()
+        for waiter in self._taken():
+            waiter.set_exception(too_late())
+
+    def _taken(self) -> "list[asyncio.Future[RunRecord]]":
+        """Those who wait, told once."""
+        waiters = [
+            one for one in (self._waiter, *self._others) if one is not None and not one.done()
+        ]
+        self._waiter, self._others = None, ()
+        return waiters
 
     def waiter(self) -> "asyncio.Future[RunRecord]":
         """Done when the run is told to have ended. Raises NotRunning when nobody will tell any more."""
         if self.closed:
             raise too_late()
         waiter: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
-        if not self._waiters:
-            self._waiters = [waiter]
+        if self._waiter is None or self._waiter.done():
+            self._waiter = waiter
             return waiter
         # Those who gave up are dropped now and then: no try and finally around every await.
-        if len(self._waiters) >= self._sweep_at:
-            self._waiters = [one for one in self._waiters if not one.done()]
-            self._sweep_at = 2 * len(self._waiters) + _waiters_unswept
-        self._waiters.append(waiter)
+        if len(self._others) >= self._sweep_at:
+            self._others = [one for one in self._others if not one.done()]
+            self._sweep_at = 2 * len(self._others) + _waiters_unswept
+        if not self._others:
+            self._others = []
+        self._others.append(waiter)
         return waiter
 
 

@@ -117,7 +117,7 @@ class Execution(Branches):
         steps: list[StepRecord],
     ) -> None:
         self.host = host
-        super().__init__(run.run_id)
+        Branches.__init__(self, run.run_id)
         self.workflow = workflow
         self.generation = run.generation
         self.fence = run.fence

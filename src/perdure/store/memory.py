@@ -244,18 +244,17 @@ class MemoryTables(Tables):
         self,
         type: str,
         payload: str,
-        *,
-        event_id: str | None = None,
-        entity_type: str | None = None,
-        entity_id: str | None = None,
-        caused_by: str | None = None,
+        event_id: str | None,
+        entity_type: str | None,
+        entity_id: str | None,
         root_id: str | None = None,
         depth: int = 0,
+        caused_by: str | None = None,
     ) -> None:
         self.events.append(
             EventRecord(
                 position=len(self.events) + 1,
-                event_id=event_id or self._ids.ulid(),
+                event_id=event_id or self._ids.ulid(self.now),
                 type=type,
                 entity_type=entity_type,
                 entity_id=entity_id,

@@ -168,13 +168,12 @@ class Tables(ABC):
         self,
         type: str,
         payload: str,
-        *,
-        event_id: str | None = None,
-        entity_type: str | None = None,
-        entity_id: str | None = None,
-        caused_by: str | None = None,
+        event_id: str | None,
+        entity_type: str | None,
+        entity_id: str | None,
         root_id: str | None = None,
         depth: int = 0,
+        caused_by: str | None = None,
     ) -> None:
         """Append a fact at the next dense position."""
 

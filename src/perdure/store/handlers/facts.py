@@ -25,27 +25,27 @@ def tell(
     """Append a fact about a run: to its entity's timeline if it has one, else to its own."""
     if not tables.lifecycle and type not in ALWAYS:
         return
-    entity_type, entity_id = ("run", run.run_id)
-    if run.entity_type is not None and run.entity_id is not None:
-        entity_type, entity_id = run.entity_type, run.entity_id
-    tables.append_event(
-        type,
-        _encode({"run_id": run.run_id, "workflow": run.workflow, **facts}).decode(),
-        event_id=event_id,
-        entity_type=entity_type,
-        entity_id=entity_id,
-        root_id=run.root_id,
-        depth=run.depth,
-    )
+    run_id = run.run_id
+    payload = _encode({"run_id": run_id, "workflow": run.workflow, **facts}).decode()
+    if run.entity_id is None:
+        tables.append_event(type, payload, event_id, "run", run_id, run.root_id, run.depth)
+    else:
+        about = (run.entity_type, run.entity_id)
+        tables.append_event(type, payload, event_id, *about, run.root_id, run.depth)
 
 
 def move(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
     """Write a changed run, holding it to the table of legal moves."""
     changed = replace(run, **changes)
+    put(tables, run, changed)
+    return changed
+
+
+def put(tables: Tables, run: RunRecord, changed: RunRecord) -> None:
+    """Likewise, of a run that was changed already."""
     if changed.status != run.status:
         check_move(run.run_id, run.status, changed.status)
     tables.put_run(changed)
-    return changed
 
 
 def make_ready(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:

@@ -33,7 +33,7 @@ from perdure.model.records import (
 )
 from perdure.model.status import TERMINAL
 from perdure.store.handlers import waiting
-from perdure.store.handlers.facts import bury, move, tell
+from perdure.store.handlers.facts import bury, move, put, tell
 from perdure.store.handlers.owning import start_run
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
@@ -309,9 +309,7 @@ def end_run(
     """The one way a run ends: buffer emptied, watchers gone, waiting runs told, fact written."""
     _empty_buffer(tables, run, status)
     tables.delete_watchers(run.run_id)
-    owner = run.owner
-    run = move(
-        tables,
+    ended = replace(
         run,
         status=status,
         output=output,
@@ -323,11 +321,12 @@ def end_run(
         fence=0,
         pause_requested=False,
     )
-    tell(tables, run, f"workflow.run_{status}", _last_words(run))
+    put(tables, run, ended)
+    tell(tables, ended, f"workflow.run_{status}", _last_words(ended))
     watchers = tables.watchers_on_run(run.run_id)
     if watchers:
-        _tell_waiters(tables, run, watchers)
-    tables.wakes.append(Wake("ended", run.run_id, owner, run=run))
+        _tell_waiters(tables, ended, watchers)
+    tables.wakes.append(Wake("ended", run.run_id, run.owner, run=ended))
 
 
 def _tell_waiters(tables: Tables, run: RunRecord, watchers: list[WatcherRecord]) -> None:

@@ -38,7 +38,8 @@ class Remembered:
         self.watchers: dict[str, dict[tuple[str, int], WatcherRecord]] = {}
         self.signals: dict[str, dict[str, SignalRecord]] = {}
         self.waits: dict[str, dict[str, StepRecord]] = {}
-        self.unwatched: set[str] = set()  # runs that no run waits for, seen from their birth on
+        # Runs seen from their birth on, that no run waits for: all there is about them is here.
+        self.unwatched: set[str] = set()
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
 
     def holds(self, data_version: int) -> bool:
@@ -76,14 +77,17 @@ class Remembered:
 
     def trim(self, touched: Iterable[str]) -> None:
         """Drop what is at rest or too large among the runs a batch touched, and the oldest over the bound."""
+        runs, signals = self.runs, self.signals
         for run_id in touched:
-            run = self.runs.get(run_id)
-            if run is not None and (_is_at_rest(run) or _is_large(run)):
+            run = runs.get(run_id)
+            if run is not None and (
+                # Ended, or waiting with nobody holding it: such are rows, and must not fill the memory.
+                (run.owner is None and run.status != "ready") or _is_large(run)
+            ):
                 self.drop(run_id)
-                continue
-            signals = self.signals.get(run_id)
-            if signals and _are_many(signals):
-                del self.signals[run_id]
+            elif (buffered := signals.get(run_id)) and _are_many(buffered):
+                del signals[run_id]
+                self.unwatched.discard(run_id)
         for run_id in list(islice(self.runs, max(0, len(self.runs) - runs_max))):
             self.drop(run_id)
 
@@ -94,11 +98,6 @@ class Remembered:
         self.signals.pop(run_id, None)
         self.waits.pop(run_id, None)
         self.unwatched.discard(run_id)
-
-
-def _is_at_rest(run: RunRecord) -> bool:
-    """Ended, or waiting with nobody holding it: such runs are rows, and must not fill the memory."""
-    return run.owner is None and run.status != "ready"
 
 
 def _is_large(run: RunRecord) -> bool:

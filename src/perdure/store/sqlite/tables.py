@@ -28,7 +28,7 @@ from perdure.model.records import (
 from perdure.model.status import LIVE
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.prefetch import Wanted, wanted
-from perdure.store.sqlite.remembered import Remembered
+from perdure.store.sqlite.remembered import Remembered, chars_max
 from perdure.store.sqlite.statements import (
     Statements,
     as_json,
@@ -99,7 +99,7 @@ class SqliteTables(Tables):
         self._unwatched = remembered.unwatched
         self._workflows = remembered.workflows
 
-        self._touched: dict[str, None] = {}  # runs that were loaded or written
+        self._touched: dict[str, None] = {}  # runs that may not be worth remembering
         self._stored_runs: dict[str, RunRecord] = {}  # as the file has them, for those that changed
         self._new_runs: dict[str, None] = {}
         self._new_children: dict[str, list[str]] = {}
@@ -140,13 +140,13 @@ class SqliteTables(Tables):
         return self._seq
 
     def ulid(self) -> str:
-        return self._ids.ulid()
+        return self._ids.ulid(self.now)
 
     # --- loading ---
 
     def prefetch(self, batch: Iterable[Op[Any]]) -> None:
         """Load what the ops will ask for, in one call if anything is missing."""
-        want = wanted(batch)
+        want = wanted(batch, self._unwatched)
         want.runs = {one for one in want.runs if one not in self._runs}
         want.inside = {one for one in want.inside if not self._is_known_inside(one)}
         want.targets -= self._unwatched
@@ -242,7 +242,9 @@ class SqliteTables(Tables):
         if self._runs.get(run_id) is not None:  # one that is in the file breaks the unique index
             raise ValueError(f"second run of the id {run_id!r}")
         self._runs[run_id] = run
-        self._touched[run_id] = self._new_runs[run_id] = None
+        self._new_runs[run_id] = None
+        if len(run.input) > chars_max:
+            self._touched[run_id] = None
         # A run that is not in the file has nothing there: no waits or signals to look for.
         self._watchers[run_id] = {}
         self._signals[run_id] = {}
@@ -502,28 +504,26 @@ class SqliteTables(Tables):
         self,
         type: str,
         payload: str,
-        *,
-        event_id: str | None = None,
-        entity_type: str | None = None,
-        entity_id: str | None = None,
-        caused_by: str | None = None,
+        event_id: str | None,
+        entity_type: str | None,
+        entity_id: str | None,
         root_id: str | None = None,
         depth: int = 0,
+        caused_by: str | None = None,
     ) -> None:
-        if self._position is None:
-            self._position = self._sql.row("last_position")[0]
-        self._position = position = self._position + 1
-        event_id = event_id or self._ids.ulid()
+        position = self._position
+        if position is None:
+            position = self._sql.row("last_position")[0]
+        self._position = position = position + 1
         now = self.now
-        if caused_by is None and root_id is None and depth == 0:
-            self._plain_events.extend(
-                (position, event_id, type, entity_type, entity_id, payload, now)
-            )
+        if event_id is None:
+            event_id = self._ids.ulid(now)
+        if root_id is None and caused_by is None and not depth:
+            self._plain_events += (position, event_id, type, entity_type, entity_id, payload, now)
         else:
             cause = (caused_by, root_id, depth)
-            self._caused_events.extend(
-                (position, event_id, type, entity_type, entity_id, payload, *cause, now)
-            )
+            self._caused_events += (position, event_id, type, entity_type, entity_id, payload)
+            self._caused_events += (*cause, now)
 
     def dead_letter(self, dead_letter_id: str) -> DeadLetterRecord | None:
         try:

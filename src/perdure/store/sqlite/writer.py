@@ -22,7 +22,7 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.store.base import Applied, BatchFailed, BatchUnknown
-from perdure.store.handlers import apply_op
+from perdure.store.handlers import HANDLERS
 from perdure.store.sqlite import opening
 from perdure.store.sqlite.liveness import SideLock, WorkerLocks
 from perdure.store.sqlite.opening import Synchronous
@@ -348,10 +348,12 @@ def _apply_ops(tables: SqliteTables, ops: Sequence[Op[Any]]) -> list[Applied]:
     applied = []
     wakes = tables.wakes
     for op in ops:
-        outcome = apply_op(tables, op)
-        applied.append(Applied(outcome, tuple(wakes)))
+        outcome = HANDLERS[type(op)](tables, op)
         if wakes:
+            applied.append(Applied(outcome, tuple(wakes)))
             wakes.clear()
+        else:
+            applied.append(Applied(outcome, ()))
     return applied
 
 
