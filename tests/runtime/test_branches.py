@@ -1,6 +1,7 @@
 """Branches: gather, map, scopes and paths; they interleave the same way on every replay."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -426,6 +427,45 @@ async def test_a_scope_in_a_branch_is_that_branchs_own(world: Any, app: App) -> 
         assert await run.result() == [12, 22]
         paths = {one.path for one in await run.history()}
         assert {"gather[0]/a/double", "gather[1]/b/double"} <= paths
+
+
+async def test_an_error_that_is_frozen_leaves_a_scope_as_it_is(world: Any, app: App) -> None:
+    @dataclass(frozen=True)
+    class Declined(Exception):
+        why: str
+
+    @step(raises=[Declined])
+    async def charge() -> int:
+        raise Declined("no cover")
+
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        try:
+            with ctx.scope("paying"):
+                await ctx.step(charge)
+        except Declined as declined:
+            await ctx.step(double, 1)
+            return declined.why
+        return "paid"
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        assert await run.result() == "no cover"
+        assert [one.path for one in await run.history()] == ["paying/charge", "double"]
+
+
+async def test_a_scope_that_is_open_is_not_entered_again(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        scope = ctx.scope("packing")
+        with scope, pytest.raises(RuntimeError, match="'packing' is open"), scope:
+            pass
+        return await ctx.step(double, 1)
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        assert await run.result() == 2
+        assert [one.path for one in await run.history()] == ["double"]
 
 
 # --- interleaving --------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import functools
 import hashlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, overload
 
@@ -89,6 +89,35 @@ class Scope:
         nth = self.counts.get(name, 0) + 1
         self.counts[name] = nth
         return f"{self.prefix}{name}" if nth == 1 else f"{self.prefix}{name}#{nth}"
+
+
+class _Within:
+    """`with ctx.scope(name)`: the branch counts under the name, and goes on outside as before.
+
+    Not a generator of contextlib: that sets the traceback of the error that leaves it, which an error that
+    is frozen does not allow.
+    """
+
+    __slots__ = ("_branch", "_execution", "_name", "_outer")
+
+    def __init__(self, execution: "Execution", name: str) -> None:
+        self._execution = execution
+        self._name = name
+        self._outer: tuple[str, dict[str, int], int] | None = None
+
+    def __enter__(self) -> None:
+        if self._outer is not None:
+            raise RuntimeError(f"the scope {self._name!r} is open; call ctx.scope for each `with`")
+        self._branch: Scope = self._execution.current_branch()
+        path = self._branch.allocate(check_name("scope", self._name))
+        outer = (self._branch.prefix, self._branch.counts, self._branch.chance)
+        self._branch.enter(path + "/")
+        self._outer = outer
+
+    def __exit__(self, *error: object) -> None:
+        outer, self._outer = self._outer, None
+        assert outer is not None
+        self._branch.prefix, self._branch.counts, self._branch.chance = outer
 
 
 class RunLog(logging.LoggerAdapter[logging.Logger]):
@@ -299,17 +328,9 @@ class Context:
         check_prefix(f"{path}[{len(makers)}]/")
         return GatherCall(self._execution, path, makers, concurrency)
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> AbstractContextManager[None]:
         """Put the paths of the calls inside under `name/`."""
-        branch = self._execution.current_branch()
-        path = branch.allocate(check_name("scope", name))
-        outer = (branch.prefix, branch.counts, branch.chance)
-        branch.enter(path + "/")
-        try:
-            yield
-        finally:
-            branch.prefix, branch.counts, branch.chance = outer
+        return _Within(self._execution, name)
 
     # --- other runs ---
 
