@@ -232,6 +232,27 @@ async def test_batches_fail_once_another_process_has_migrated_the_file(
     await other.close()
 
 
+@pytest.mark.parametrize("read_before", [True, False])
+@pytest.mark.parametrize(
+    "text", ["create table later (x integer);\n", "alter table runs rename column input to given;\n"]
+)
+async def test_reads_are_refused_once_another_process_has_migrated_the_file(
+    store: SqliteStore, tmp_path: Path, text: str, read_before: bool
+) -> None:
+    await apply(store, start("a"))
+    if read_before:
+        assert await store.run("a") is not None
+    other = make(tmp_path / "one.db")
+    with newer_code(text):
+        await other.open()
+    for _ in range(3):  # on either of the threads
+        with pytest.raises(StoreRefused, match="needs code that knows 2: upgrade perdure"):
+            await store.run("a")
+    with newer_code(text):
+        await other.counts()
+    await other.close()
+
+
 async def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
     assert "too old" in await refusal(tmp_path / "one.db")

@@ -1,7 +1,8 @@
 """Reads: two threads with a connection each, beside the writer and never in its way.
 
 Each call is one statement and so one snapshot, taken after the call began: it sees every commit
-that was acknowledged to this process. Connections are `query_only`. Rows come as JSON arrays.
+that was acknowledged to this process. Connections are `query_only`. Rows come as JSON arrays. What
+was read from a file that by then needs newer code is never handed out.
 """
 
 import asyncio
@@ -64,7 +65,11 @@ class Reads:
             connection = opening.connect(self._path, synchronous=None)
             self._connections.append(connection)
             sql = self._local.sql = Statements(connection)
-        return read(sql)
+        try:
+            return read(sql)
+        finally:
+            # After the read: before it, another process could migrate the file in between.
+            opening.check_code(sql)
 
     def close(self) -> None:
         """Wait for reads under way, then close. Blocks; not for the loop."""
