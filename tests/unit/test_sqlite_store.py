@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perdure.errors import StoreRefused
+from perdure.errors import NotRunning, StoreRefused
 from perdure.model import ops
 from perdure.model.clock import Clock, SystemClock
 from perdure.model.ids import Ids
@@ -234,7 +234,8 @@ async def test_batches_fail_once_another_process_has_migrated_the_file(
 
 @pytest.mark.parametrize("read_before", [True, False])
 @pytest.mark.parametrize(
-    "text", ["create table later (x integer);\n", "alter table runs rename column input to given;\n"]
+    "text",
+    ["create table later (x integer);\n", "alter table runs rename column input to given;\n"],
 )
 async def test_reads_are_refused_once_another_process_has_migrated_the_file(
     store: SqliteStore, tmp_path: Path, text: str, read_before: bool
@@ -291,10 +292,24 @@ async def test_open_and_close_twice(store: SqliteStore) -> None:
     await store.close()
     with pytest.raises(BatchFailed, match="not open"):
         await apply(store, start("b"))
-    with pytest.raises(RuntimeError, match="not open"):
+    with pytest.raises(NotRunning, match="the store is not open"):
         await store.run("a")
     await store.open()
     assert await store.run("a") is not None
+
+
+async def test_a_read_asked_for_while_the_store_closes_is_refused_in_plain_words(
+    store: SqliteStore,
+) -> None:
+    await apply(store, start("a"))
+    under_way = asyncio.create_task(store.run("a"))
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    assert store._reads is None
+    with pytest.raises(NotRunning, match="the store is not open"):
+        await store.run("a")
+    await closing
+    assert await under_way is not None
 
 
 async def test_opened_twice_at_once_it_is_opened_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from perdure.errors import NotRunning
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
@@ -101,7 +102,7 @@ class SqliteStore(Store):
     async def _read(self, read: Callable[..., Found], *args: object) -> Found:
         self._check_process()
         if self._reads is None:
-            raise RuntimeError("the store is not open")
+            raise NotRunning("the store is not open: the app is closed, or closing")
 
         def ask(sql: Statements) -> Found:
             return read(sql, *args)
