@@ -168,6 +168,49 @@ async def test_a_close_that_is_cancelled_closes_all_the_same(
         w.app.run("a")
 
 
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_close_that_is_cancelled_leaves_no_task_and_hands_the_runs_back(
+    world: Any, app: App, times: int
+) -> None:
+    tasks = asyncio.all_tasks()
+    begun, ended = asyncio.Event(), asyncio.Event()
+    calls: list[str] = []
+
+    @step
+    async def slow() -> int:
+        calls.append("slow")
+        if len(calls) == 1:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+        return len(calls)
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(slow)
+
+    stage = world(app)
+    w = await stage.__aenter__()
+    store = w.store
+    await w.app.start(flow, id="a")
+    await begun.wait()
+    closing = asyncio.ensure_future(stage.__aexit__(None, None, None))
+    for _ in range(times):
+        for _ in range(5):  # into the grace of the step; then into what is left to do
+            await asyncio.sleep(0)
+        closing.cancel()
+    await asyncio.wait({closing}, timeout=10)
+    assert closing.cancelled()
+    assert ended.is_set()
+    assert asyncio.all_tasks() == tasks
+    assert store.worker_id is None
+    async with world(app) as again:
+        await again.settle()
+        assert await again.app.run("a").result() == 2
+
+
 async def test_a_store_is_closed_to_its_end_though_its_caller_is_cancelled(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

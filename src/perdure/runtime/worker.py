@@ -106,25 +106,38 @@ class Worker(Service):
         await self._look_at_store()
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Stop claiming, let step bodies end, hand runs back, leave. The coordinator is still open."""
+        """Stop claiming, let step bodies end, hand runs back, leave. The coordinator is still open.
+
+        Cancelled, it gives the bodies no more time and does the rest all the same.
+        """
         if self.stopping:
             return
+        try:
+            await self._stop_work(grace_s)
+        except asyncio.CancelledError:
+            # Shielded: cancelled once more, it still ends what it left running.
+            await asyncio.shield(self._stop_work(0))
+            raise
+        finally:
+            await self._leave()
+
+    async def _stop_work(self, grace_s: float) -> None:
         await super().stop()
         await self.timers.stop()
         self._claim_alarm.clear()
         if self._claim_soon is not None:
             self._claim_soon.cancel()
         await self._bodies.drain(grace_s)
-        for execution in list(self._executions.values()):
-            execution.evict()  # acks lead nowhere from here on, so the flush ends
-        await self._coordinator.flush()
-        self._coordinator.hub.attach(None)
-        self._coordinator.on_unknown = None
-        await self._hand_back()
-        await self._coordinator.submit(
-            ops.Beat(worker_id=self.worker_id, lease_us=0, stopping=True)
-        )
-        self._store.worker_id = None
+
+    async def _leave(self) -> None:
+        try:
+            for execution in list(self._executions.values()):
+                execution.evict()  # acks lead nowhere from here on, so the flush ends
+            await self._coordinator.flush()
+        finally:
+            self._coordinator.hub.attach(None)
+            self._coordinator.on_unknown = None
+            await self._hand_back()
 
     async def _hand_back(self) -> None:
         releases = [_release_of(one) for one in self._executions.values()]
@@ -132,8 +145,13 @@ class Worker(Service):
             execution.evict()
         self._executions.clear()
         self._parked.clear()
-        if releases:
-            await self._coordinator.submit_many(releases)
+        farewell = ops.Beat(worker_id=self.worker_id, lease_us=0, stopping=True)
+        try:
+            if releases:
+                await self._coordinator.submit_many(releases)
+            await self._coordinator.submit(farewell)
+        finally:
+            self._store.worker_id = None
 
     # --- wakes ---
 
