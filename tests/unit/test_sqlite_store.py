@@ -285,6 +285,16 @@ async def test_a_failing_migration_leaves_the_old_schema(
         await store.close()
 
 
+async def test_a_signal_id_used_twice_in_one_batch_fails_it(store: SqliteStore) -> None:
+    await apply(store, start("a"), start("b"))
+    twice = [
+        ops.SendSignal(signal_id="s", run_id=run_id, name="go", payload="1") for run_id in "ab"
+    ]
+    with pytest.raises(BatchFailed, match="second signal of the id 's'"):
+        await apply(store, *twice)
+    assert await store.buffered("a") == await store.buffered("b") == []
+
+
 async def test_open_and_close_twice(store: SqliteStore) -> None:
     await store.open()
     await apply(store, start("a"))

@@ -48,8 +48,10 @@ class MemoryTables(Tables):
         self.watchers_by_run: dict[str, dict[tuple[str, int], WatcherRecord]] = {}
         self.waiting_for_run: dict[str, set[tuple[str, str, int]]] = defaultdict(set)
         self.signals_by_run: dict[str, dict[str, SignalRecord]] = {}
+        self.signal_ids: set[str] = set()
         self.keys: dict[tuple[str, str], KeyRecord] = {}
         self.events: list[EventRecord] = []
+        self.event_ids: set[str] = set()
         self.letters: dict[str, DeadLetterRecord] = {}
         self.workers_by_id: dict[str, WorkerRecord] = {}
         self.workflows: dict[tuple[str, int], WorkflowRecord] = {}
@@ -79,7 +81,7 @@ class MemoryTables(Tables):
         for one in [one for one in self.steps_by_run if one[0] == run_id]:
             del self.steps_by_run[one]
         self.delete_watchers(run_id)
-        self.signals_by_run.pop(run_id, None)
+        self.signal_ids.difference_update(self.signals_by_run.pop(run_id, ()))
         self.keys = {at: key for at, key in self.keys.items() if key.run_id != run_id}
         self.letters = {at: one for at, one in self.letters.items() if one.run_id != run_id}
 
@@ -212,11 +214,15 @@ class MemoryTables(Tables):
         return sorted(self.signals_by_run.get(run_id, {}).values(), key=lambda one: one.position)
 
     def add_signal(self, signal: SignalRecord) -> None:
+        if signal.signal_id in self.signal_ids:
+            raise ValueError(f"second signal of the id {signal.signal_id!r}")
+        self.signal_ids.add(signal.signal_id)
         self.signals_by_run.setdefault(signal.run_id, {})[signal.signal_id] = signal
 
     def delete_signal(self, signal: SignalRecord) -> None:
         rows = self.signals_by_run.get(signal.run_id, {})
         rows.pop(signal.signal_id, None)
+        self.signal_ids.discard(signal.signal_id)
         if not rows:
             self.signals_by_run.pop(signal.run_id, None)
 
@@ -251,10 +257,14 @@ class MemoryTables(Tables):
         depth: int = 0,
         caused_by: str | None = None,
     ) -> None:
+        event_id = event_id or self._ids.ulid(self.now)
+        if event_id in self.event_ids:
+            raise ValueError(f"second event of the id {event_id!r}")
+        self.event_ids.add(event_id)
         self.events.append(
             EventRecord(
                 position=len(self.events) + 1,
-                event_id=event_id or self._ids.ulid(self.now),
+                event_id=event_id,
                 type=type,
                 entity_type=entity_type,
                 entity_id=entity_id,

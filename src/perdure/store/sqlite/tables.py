@@ -462,6 +462,8 @@ class SqliteTables(Tables):
         return rows
 
     def add_signal(self, signal: SignalRecord) -> None:
+        if signal.signal_id in self._added_signals:  # the unique index knows those of other batches
+            raise ValueError(f"second signal of the id {signal.signal_id!r}")
         self._signals_of(signal.run_id)[signal.signal_id] = signal
         self._added_signals[signal.signal_id] = signal
         self._touched[signal.run_id] = None

@@ -181,6 +181,24 @@ class TestBatches(Subject):
         assert await d.fire(limit=1000) == Fired(500, None)
         assert len((await d.claim(limit=1000)).runs) == 500
 
+    @pytest.mark.parametrize("to", ["r1", "r2"])
+    async def test_the_id_of_a_buffered_signal_is_used_once(self, d: Driver, to: str) -> None:
+        await d.start("r1")
+        await d.start("r2")
+        await d.apply(d.signal_op("r1", "go", "1", signal_id="s", policy="all"))
+        with pytest.raises(BatchFailed):
+            await d.apply(d.signal_op(to, "go", "2", signal_id="s", policy="all"))
+        assert (await d.payloads("r1"), await d.payloads("r2")) == (["1"], [])
+
+    async def test_the_id_of_an_event_is_used_once(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        await d.start_waiting("r2", signal("go"))
+        await d.apply(d.signal_op("r1", "go", "1", signal_id="s"))
+        with pytest.raises(BatchFailed):
+            await d.apply(d.signal_op("r2", "go", "2", signal_id="s"))
+        told = [one.entity_id for one in await d.store.events(0, 100) if one.event_id == "s"]
+        assert told == ["r1"]
+
     async def test_the_id_of_a_batch_is_used_once(self, d: Driver) -> None:
         await d.store.apply("batch-x", [d.start_op("r1")])
         with pytest.raises(BatchFailed):
