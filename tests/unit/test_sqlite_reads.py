@@ -232,6 +232,20 @@ async def test_no_statement_scans_a_table(store: SqliteStore, name: str) -> None
     assert not any("AUTOMATIC" in line for line in plan), plan
 
 
+@pytest.mark.parametrize("name", ["ready_runs", "next_ready_at", "due"])
+async def test_ready_runs_of_unknown_workflows_are_never_walked_over(
+    store: SqliteStore, name: str
+) -> None:
+    """One seek for each workflow that the worker knows, whatever else is ready."""
+    plan = await store._read(lambda sql: _plan(sql, queries[name]))
+    looks = [line for line in plan if "INDEX runs_ready" in line]
+    known = [line for line in looks if "(workflow=? AND version=? AND ready_at" in line]
+    assert len(known) == 1, plan
+    assert len(looks) == (2 if name == "due" else 1), plan  # due: one may ask for all workflows
+    if name == "ready_runs":  # only the merge is sorted
+        assert sum("TEMP B-TREE" in line for line in plan) == 1, plan
+
+
 def _shapes() -> list[str]:
     return [name for name, one in vars(shapes).items() if isinstance(one, Shape)]
 

@@ -101,7 +101,7 @@ class Fenced(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """The runs now owned by the claimer, and when the next ready one is due."""
+    """The runs now owned by the claimer, and when the next ready one of its workflows is due."""
 
     runs: tuple[RunRecord, ...]
     next_at: int | None

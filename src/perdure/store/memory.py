@@ -103,11 +103,15 @@ class MemoryTables(Tables):
         )
         return heapq.nsmallest(limit, ready, key=lambda one: (one.ready_at or 0, one.run_id))
 
-    def next_ready_at(self) -> int | None:
+    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
+        known = set(workflows)
         later = [
             one.ready_at
             for one in self.runs_by_id.values()
-            if one.status == "ready" and one.ready_at is not None and one.ready_at > self.now
+            if one.status == "ready"
+            and one.ready_at is not None
+            and one.ready_at > self.now
+            and (one.workflow, one.version) in known
         ]
         return min(later, default=None)
 

@@ -68,8 +68,8 @@ class Tables(ABC):
         """Ready runs of these workflows that are due, by ready_at."""
 
     @abstractmethod
-    def next_ready_at(self) -> int | None:
-        """When the next ready run that is not due yet will be."""
+    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
+        """When the next ready run of these workflows that is not due yet will be."""
 
     @abstractmethod
     def orphans(self, limit: int) -> list[RunRecord]:

@@ -4,42 +4,42 @@ CREATE TABLE commits (
     batch_id text not null unique,
     at integer not null
 ) strict;
-INSERT INTO "commits" VALUES(1,'01M7GJ01T765E5MMM0PEVA0001',1794778335048460);
-INSERT INTO "commits" VALUES(2,'01M7GJ01TCKJN7B69434RZ0000',1794778335052559);
-INSERT INTO "commits" VALUES(3,'01M7GJ01TN31P3J06TV0AN0000',1794778335063043);
-INSERT INTO "commits" VALUES(4,'01M7GJ01TT8RGTS6S4RA990000',1794778335067124);
-INSERT INTO "commits" VALUES(5,'01M7GJ01V2SJ1MEM8PWMRT0000',1794778335074449);
-INSERT INTO "commits" VALUES(6,'01M7GJ01V383A1NB9YHTWV0000',1794778335076095);
-INSERT INTO "commits" VALUES(7,'01M7GJ01V7JS8P261AV8800000',1794778335080086);
-INSERT INTO "commits" VALUES(8,'01M7GJ01VADK20MCARTZ150000',1794778335083159);
-INSERT INTO "commits" VALUES(9,'01M7GJ01VCJ0D7K7KTEG9J0000',1794778335084668);
-INSERT INTO "commits" VALUES(10,'01M7GJ01VD6CXVPGGATHY40000',1794778335085835);
-INSERT INTO "commits" VALUES(11,'01M7GJ01VFXSJ36KSZZQQH0000',1794778335088665);
-INSERT INTO "commits" VALUES(12,'01M7GJ01VHR6FC749R6R1B0000',1794778335090204);
-INSERT INTO "commits" VALUES(13,'01M7GJ01VQC860F0DG3CNV0000',1794778335095133);
-INSERT INTO "commits" VALUES(14,'01M7GJ01W9ZWKECQ9EA6G40000',1794778335114056);
-INSERT INTO "commits" VALUES(15,'01M7GJ01WE07HAJ8YC10FK0000',1794778335118949);
-INSERT INTO "commits" VALUES(16,'01M7GJ01WH8MKAT3VXTY6F0001',1794778335121924);
-INSERT INTO "commits" VALUES(17,'01M7GJ01WN8F3FK4NQ31NJ0000',1794778335125382);
-INSERT INTO "commits" VALUES(18,'01M7GJ01WQ43V1H78KRRJ20000',1794778335127731);
-INSERT INTO "commits" VALUES(19,'01M7GJ01WR5QHJXM6147W40000',1794778335128719);
-INSERT INTO "commits" VALUES(20,'01M7GJ01WV14KZ5J0PAGVF0001',1794778335131375);
-INSERT INTO "commits" VALUES(21,'01M7GJ01WW42DSFWE4A20J0001',1794778335132846);
-INSERT INTO "commits" VALUES(22,'01M7GJ01WXRGYKXW8X2PXV0001',1794778335134065);
-INSERT INTO "commits" VALUES(23,'01M7GJ01X09XB7Y7K9WCGM0000',1794778335136353);
-INSERT INTO "commits" VALUES(24,'01M7GJ01X4XDDQTV08EK860000',1794778335141068);
-INSERT INTO "commits" VALUES(25,'01M7GJ01X9XSEEQKP76ZBQ0000',1794778335145932);
-INSERT INTO "commits" VALUES(26,'01M7GJ01XBS0XT1FPJBBGK0000',1794778335147283);
-INSERT INTO "commits" VALUES(27,'01M7GJ01XC235T7YK5EFSH0000',1794778335148896);
-INSERT INTO "commits" VALUES(28,'01M7GJ01XHH06REYHE6NRJ0000',1794778335153953);
-INSERT INTO "commits" VALUES(29,'01M7GJ01XKZAY16KTQH1E30000',1794778335155578);
-INSERT INTO "commits" VALUES(30,'01M7GJ01XW84MAGTZFSJSB0000',1794778335164854);
-INSERT INTO "commits" VALUES(31,'01M7GJ01Y5XCDYH72HKQWP0000',1794778335173280);
-INSERT INTO "commits" VALUES(32,'01M7GJ01Y7XRMEAMWSA2TH0000',1794778335175324);
-INSERT INTO "commits" VALUES(33,'01M7GJ01YC596NG0XYV9NX0000',1794778335181059);
-INSERT INTO "commits" VALUES(34,'01M7GJ01YEE3TFSFNXVFS80000',1794778335182935);
-INSERT INTO "commits" VALUES(35,'01M7GJ01YJDRCNNBY39K5N0000',1794778335186681);
-INSERT INTO "commits" VALUES(36,'01M7GJ01YKT3HZ81GCDJYN0000',1794778335187789);
+INSERT INTO "commits" VALUES(1,'01M7H35Q4ATVFRPZ3T85XF0001',1794796346507208);
+INSERT INTO "commits" VALUES(2,'01M7H35Q4C4RWWGS4W2SYE0000',1794796346508908);
+INSERT INTO "commits" VALUES(3,'01M7H35Q4HCC2THVPRSJM60000',1794796346513808);
+INSERT INTO "commits" VALUES(4,'01M7H35Q4KF2BY3Z8NH8ZH0000',1794796346516244);
+INSERT INTO "commits" VALUES(5,'01M7H35Q4S6XD2FE0820TG0000',1794796346521550);
+INSERT INTO "commits" VALUES(6,'01M7H35Q4TVJNYMGA6Y5SF0000',1794796346523286);
+INSERT INTO "commits" VALUES(7,'01M7H35Q4XGYH195G8EFHP0000',1794796346526068);
+INSERT INTO "commits" VALUES(8,'01M7H35Q4Z4EXCZA039X370000',1794796346527562);
+INSERT INTO "commits" VALUES(9,'01M7H35Q516EREFJ1DWXGF0000',1794796346529559);
+INSERT INTO "commits" VALUES(10,'01M7H35Q53TP6DNTPN26XF0000',1794796346531539);
+INSERT INTO "commits" VALUES(11,'01M7H35Q54CPWYZCBBGQ0Q0000',1794796346532853);
+INSERT INTO "commits" VALUES(12,'01M7H35Q563M1R0JXGW7YH0000',1794796346534349);
+INSERT INTO "commits" VALUES(13,'01M7H35Q57Y4K356YNV2Q40000',1794796346535581);
+INSERT INTO "commits" VALUES(14,'01M7H35Q5BQ9PNJHVFZTYS0000',1794796346539362);
+INSERT INTO "commits" VALUES(15,'01M7H35Q5CZ4DK0S38JCYQ0000',1794796346540737);
+INSERT INTO "commits" VALUES(16,'01M7H35Q5G53T100KHFDPP0000',1794796346544500);
+INSERT INTO "commits" VALUES(17,'01M7H35Q5HXCC0JK770HYR0001',1794796346545704);
+INSERT INTO "commits" VALUES(18,'01M7H35Q5M5D0FHS2GNDQM0000',1794796346548620);
+INSERT INTO "commits" VALUES(19,'01M7H35Q5NP1VPBG0QKAP80001',1794796346549860);
+INSERT INTO "commits" VALUES(20,'01M7H35Q5Q50EGF7KC34QT0001',1794796346551416);
+INSERT INTO "commits" VALUES(21,'01M7H35Q5RJ8H9155AWXD50001',1794796346552821);
+INSERT INTO "commits" VALUES(22,'01M7H35Q5T47WH18GJ3A5R0000',1794796346554143);
+INSERT INTO "commits" VALUES(23,'01M7H35Q5WHWGFNX2GKCER0000',1794796346556290);
+INSERT INTO "commits" VALUES(24,'01M7H35Q5X050TNJQ31S390000',1794796346557529);
+INSERT INTO "commits" VALUES(25,'01M7H35Q602YZGZMAQ0GJ30000',1794796346560198);
+INSERT INTO "commits" VALUES(26,'01M7H35Q6184KZQ14FTWPH0000',1794796346561319);
+INSERT INTO "commits" VALUES(27,'01M7H35Q637Q0F8SS7WVK00000',1794796346563195);
+INSERT INTO "commits" VALUES(28,'01M7H35Q67E0TX2ACHJPHF0000',1794796346567623);
+INSERT INTO "commits" VALUES(29,'01M7H35Q6946BZMY0ZK80S0000',1794796346570107);
+INSERT INTO "commits" VALUES(30,'01M7H35Q6J4FDK64829Z500000',1794796346578775);
+INSERT INTO "commits" VALUES(31,'01M7H35Q6MWNS0RYWV33CY0000',1794796346580607);
+INSERT INTO "commits" VALUES(32,'01M7H35Q6P5DHJCV0MXVMK0000',1794796346582577);
+INSERT INTO "commits" VALUES(33,'01M7H35Q6W19MPMS05XCXW0000',1794796346588221);
+INSERT INTO "commits" VALUES(34,'01M7H35Q6XH4TYWRTKS2YR0000',1794796346590024);
+INSERT INTO "commits" VALUES(35,'01M7H35Q70ZAGA3JS8T60J0000',1794796346592252);
+INSERT INTO "commits" VALUES(36,'01M7H35Q71W5ZG969NFZGM0000',1794796346593565);
 CREATE TABLE dead_letters (
     dead_letter_id text not null unique,
     run_id text not null,
@@ -71,20 +71,20 @@ CREATE TABLE events (
     trace text,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "events" VALUES(1,'01M7GJ01TQ88GNDZGG4J4A0000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794778335063043,1794778335063043,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(2,'01M7GJ01V2ARR5BYTWBVH90000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794778335074449,1794778335074449,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(3,'01M7GJ01V8S078KCPSJQS50000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794778335080086,1794778335080086,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(4,'01M7GJ01VB31HBXNZ0YFV50000','workflow.run_started','run','01M7GJ01V81YZZHE4SF003ADKJ','{"run_id":"01M7GJ01V81YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794778335083159,1794778335083159,NULL,NULL,1,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(5,'01M7GJ01VGKT1XR6GWD7KH0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794778335088665,1794778335088665,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(6,'01M7GJ01VQZNTK4YT8QFYK0000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794778335095133,1794778335095133,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(7,'01M7GJ01WNEQMJZH9ZB6CV0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794778335125382,1794778335125382,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(8,'01M7GJ01WQ43V1H78KRRJ20001','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7GJ01WQ43V1H78KRRJ20001","name":"item","path":"item","payload":0}',1794778335128719,1794778335128719,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(9,'01M7GJ01WV14KZ5J0PAGVF0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7GJ01WV14KZ5J0PAGVF0000","name":"item","path":"item#2","payload":1}',1794778335131375,1794778335131375,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(10,'01M7GJ01WW42DSFWE4A20J0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7GJ01WW42DSFWE4A20J0000","name":"item","path":"item#3","payload":2}',1794778335132846,1794778335132846,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(11,'01M7GJ01WYV0F1040G17JB0000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794778335134065,1794778335134065,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(12,'01M7GJ01WXRGYKXW8X2PXV0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7GJ01WXRGYKXW8X2PXV0000","name":"item","path":"item","payload":3}',1794778335136353,1794778335136353,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(13,'01M7GJ01XAH0X17ASXYHZ20000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794778335145932,1794778335145932,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(14,'01M7GJ01YG55FWFYKRZRZ90000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794778335182935,1794778335182935,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(1,'01M7H35Q4JY5GKX4B7YED30000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794796346513808,1794796346513808,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(2,'01M7H35Q4S32E1Y4Y91GPN0000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794796346521550,1794796346521550,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(3,'01M7H35Q4YR5Y12NFE0FCA0000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794796346526068,1794796346526068,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(4,'01M7H35Q4ZMER71RHMBNEP0000','workflow.run_started','run','01M7H35Q4Y1YZZHE4SF003ADKJ','{"run_id":"01M7H35Q4Y1YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794796346527562,1794796346527562,NULL,NULL,1,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(5,'01M7H35Q56HN5MV8YKGMNE0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794796346534349,1794796346534349,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(6,'01M7H35Q5BF7620X7DZZTR0000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794796346539362,1794796346539362,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(7,'01M7H35Q5MQP2P8A0XFGME0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794796346548620,1794796346548620,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(8,'01M7H35Q5NP1VPBG0QKAP80000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5NP1VPBG0QKAP80000","name":"item","path":"item","payload":0}',1794796346549860,1794796346549860,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(9,'01M7H35Q5Q50EGF7KC34QT0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5Q50EGF7KC34QT0000","name":"item","path":"item#2","payload":1}',1794796346551416,1794796346551416,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(10,'01M7H35Q5RJ8H9155AWXD50000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5RJ8H9155AWXD50000","name":"item","path":"item#3","payload":2}',1794796346552821,1794796346552821,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(11,'01M7H35Q5TB0W2JW6S8MX60000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794796346554143,1794796346554143,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(12,'01M7H35Q5SN6KRWE1QS6S50000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5SN6KRWE1QS6S50000","name":"item","path":"item","payload":3}',1794796346556290,1794796346556290,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(13,'01M7H35Q6066VF67JPNBSB0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794796346560198,1794796346560198,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(14,'01M7H35Q6YSCP03Q3BDT7R0000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794796346590024,1794796346590024,NULL,NULL,0,NULL,NULL,'json/1');
 CREATE TABLE keys (
     scope text not null,
     key text not null,
@@ -94,12 +94,12 @@ CREATE TABLE keys (
     created_at integer not null,
     primary key (scope, key)
 ) strict, without rowid;
-INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7GJ01WH8MKAT3VXTY6F0000","replaced":null}','paused',1794778335121924);
+INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7H35Q5HXCC0JK770HYR0000","replaced":null}','paused',1794796346545704);
 CREATE TABLE meta (
     name text primary key,
     value text not null
 ) strict, without rowid;
-INSERT INTO "meta" VALUES('created','01M7GJ01SXDJJCMM0ZK7ZD0000');
+INSERT INTO "meta" VALUES('created','01M7H35Q48X3W3DY1WQRTH0000');
 INSERT INTO "meta" VALUES('min_code','1');
 INSERT INTO "meta" VALUES('schema','1');
 CREATE TABLE runs (
@@ -131,14 +131,14 @@ CREATE TABLE runs (
     depth integer not null,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794778335063043,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794778335074449,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794778335080086,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('01M7GJ01V81YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794778335083159,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,'json/1');
-INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794778335088665,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794778335095133,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794778335125382,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794778335145932,0,NULL,0,3,NULL,1794778335182935,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,'json/1');
+INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794796346513808,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
+INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794796346521550,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
+INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794796346526068,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
+INSERT INTO "runs" VALUES('01M7H35Q4Y1YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794796346527562,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,'json/1');
+INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794796346534349,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
+INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794796346539362,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
+INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794796346548620,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
+INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794796346560198,0,NULL,0,3,NULL,1794796346590024,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,'json/1');
 CREATE TABLE signals (
     signal_id text not null unique,
     position integer not null,
@@ -152,7 +152,7 @@ CREATE TABLE signals (
     expires_at integer,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "signals" VALUES('01M7GJ01WH8MKAT3VXTY6F0000',16777217,'paused','go',NULL,'"kept"','latest','discard',1794778335121924,NULL,'json/1');
+INSERT INTO "signals" VALUES('01M7H35Q5HXCC0JK770HYR0000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794796346545704,NULL,'json/1');
 CREATE TABLE steps (
     run_id text not null,
     generation integer not null,
@@ -173,30 +173,30 @@ CREATE TABLE steps (
     codec text not null default 'json/1',
     unique (run_id, generation, path, superseded)
 ) strict;
-INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794778335066432,1794778335066503,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve","delay_us":null,"until_at":null},{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794781935067124,"deadline_ix":1}',1794778335067124,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335076095,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7GJ01V81YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794778335083159,1794778335083159,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335083159,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7GJ01V81YZZHE4SF003ADKJ","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335084668,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('01M7GJ01V81YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335090204,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794781935090204,"deadline_ix":0}',1794778335090204,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335114056,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335127731,1794778335128719,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335131375,1794778335131375,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794778335131117,1794778335131174,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335132846,1794778335132846,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794778335132623,1794778335132670,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794778335133820,1794778335133863,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335136353,1794778335136353,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794778335140833,1794778335140892,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794778335141068,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794778335147283,1794778335147283,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794778335147052,1794778335147105,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794778335171524,1794778335171582,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794778335173280,1794778335173280,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794778335174296,1794778335175049,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","target":"","delay_us":5000,"until_at":null}],"deadline_at":1794778335180324,"deadline_ix":0}',1794778335175324,1794778335181059,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794796346515395,1794796346515503,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve","delay_us":null,"until_at":null},{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794799946516244,"deadline_ix":1}',1794796346516244,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346523286,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7H35Q4Y1YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794796346527562,1794796346527562,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346527562,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7H35Q4Y1YZZHE4SF003ADKJ","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346529559,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('01M7H35Q4Y1YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346532853,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794799946535581,"deadline_ix":0}',1794796346535581,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346540737,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346549860,1794796346549860,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346551416,1794796346551416,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794796346551132,1794796346551202,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346552821,1794796346552821,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794796346552516,1794796346552578,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794796346553813,1794796346553869,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346556290,1794796346556290,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794796346557315,1794796346557363,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346557529,NULL,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794796346561319,1794796346561319,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794796346561051,1794796346561098,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794796346580227,1794796346580284,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794796346580607,1794796346580607,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794796346581688,1794796346582289,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","target":"","delay_us":5000,"until_at":null}],"deadline_at":1794796346587577,"deadline_ix":0}',1794796346582577,1794796346588221,NULL,0,'json/1');
 CREATE TABLE watchers (
     run_id text not null,
     path text not null,
@@ -209,13 +209,13 @@ CREATE TABLE watchers (
     deadline_ix integer,
     primary key (run_id, path, ix)
 ) strict, without rowid;
-INSERT INTO "watchers" VALUES('01M7GJ01V81YZZHE4SF003ADKJ','go',0,0,'signal','go',1794778335090204,NULL,NULL);
-INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794778335067124,1794781935067124,1);
-INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794778335141068,NULL,NULL);
-INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794778335083159,NULL,NULL);
-INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7GJ01V81YZZHE4SF003ADKJ',1794778335084668,NULL,NULL);
-INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794778335090204,1794781935090204,0);
-INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794778335076095,NULL,NULL);
+INSERT INTO "watchers" VALUES('01M7H35Q4Y1YZZHE4SF003ADKJ','go',0,0,'signal','go',1794796346532853,NULL,NULL);
+INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794796346516244,1794799946516244,1);
+INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794796346557529,NULL,NULL);
+INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794796346527562,NULL,NULL);
+INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7H35Q4Y1YZZHE4SF003ADKJ',1794796346529559,NULL,NULL);
+INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794796346535581,1794799946535581,0);
+INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794796346523286,NULL,NULL);
 CREATE TABLE workers (
     worker_id text primary key,
     started_at integer not null,
@@ -248,7 +248,7 @@ CREATE INDEX runs_by_workflow on runs (workflow, created_at, run_id);
 CREATE INDEX runs_by_entity on runs (entity_type, entity_id, created_at, run_id)
     where entity_type is not null;
 CREATE INDEX runs_by_parent on runs (parent_run_id, created_at, run_id) where parent_run_id is not null;
-CREATE INDEX runs_ready on runs (ready_at, run_id, workflow, version) where ready_at is not null;
+CREATE INDEX runs_ready on runs (workflow, version, ready_at, run_id) where ready_at is not null;
 CREATE INDEX runs_finished on runs (finished_at, run_id) where finished_at is not null;
 CREATE INDEX watchers_by_deadline on watchers (deadline_at) where deadline_at is not null;
 CREATE INDEX watchers_by_target on watchers (kind, target) where target <> '';

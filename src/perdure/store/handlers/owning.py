@@ -136,7 +136,7 @@ def claim_runs(tables: Tables, op: ops.ClaimRuns) -> Claimed:
         move(tables, run, status="running", owner=op.worker_id, fence=op.fence, ready_at=None)
         for run in tables.ready_runs(op.workflows, op.limit)
     )
-    return Claimed(claimed, tables.next_ready_at())
+    return Claimed(claimed, tables.next_ready_at(op.workflows))
 
 
 def beat(tables: Tables, op: ops.Beat) -> Counted:

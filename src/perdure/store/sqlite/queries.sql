@@ -111,20 +111,25 @@ select coalesce(max(position), 0) from events;
 -- --- a batch: questions that an index answers --------------------------------------------------------
 
 -- name: ready_runs
--- In the order of ready_at from a covering index; workflows of others are stepped over there, not read.
-select json_group_array({run as json}) from (
-    select * from runs
-    where ready_at <= :now
-    and exists (
-        select 1 from json_each(:workflows) as w
-        where w.value ->> 0 = runs.workflow and w.value ->> 1 = runs.version
-    )
-    order by ready_at, run_id limit :limit
-);
+-- Each known workflow is a walk along one index, no longer than asked for; then they are merged by ready_at. Ready
+-- runs that nobody here knows, however many, are not even stepped over: this holds the lock of all writers.
+select json_group_array({run as json of r}) from (
+    select found.value ->> 2 as id from json_each(:workflows) as known cross join json_each((
+        select json_group_array(json_array(ready_at, run_id, id)) from (
+            select ready_at, run_id, rowid as id from runs
+            where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at <= :now
+            order by ready_at, run_id limit :limit
+        )
+    )) as found
+    order by found.value ->> 0, found.value ->> 1 limit :limit
+) as first cross join runs as r on r.rowid = first.id;
 
 -- name: next_ready_at
--- The first ready run that is not due yet.
-select min(ready_at) from runs where ready_at > :now;
+-- The first ready run of these workflows that is not due yet: one look for each.
+select min((
+    select min(ready_at) from runs
+    where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at > :now
+)) from json_each(:workflows) as known;
 
 -- name: running_owners
 -- Who is said to run something, and the lease of each: a handful. Read from the index by status alone.
@@ -403,18 +408,17 @@ select json_group_array({run as json}) from runs
 where run_id in (select value from json_each(:run_ids)) and finished_at is not null;
 
 -- name: due
--- Three looks at the low end of three indexes; ready runs of workflows that the asker does not know are stepped
--- over in theirs, which covers them.
+-- Looks at the low ends of three indexes, in that of ready runs one for each workflow that the asker knows. Only for
+-- one who asks for all workflows, as no worker does, it is read from end to end.
 select
     (select min(deadline_at) from watchers where deadline_at is not null),
     (select min(expires_at) from signals where expires_at is not null),
-    (select ready_at from runs
-     where ready_at is not null
-     and (:workflows is null or exists (
-         select 1 from json_each(:workflows) as w
-         where w.value ->> 0 = runs.workflow and w.value ->> 1 = runs.version
-     ))
-     order by ready_at limit 1);
+    iif(:workflows is null,
+        (select min(ready_at) from runs where ready_at is not null),
+        (select min((
+            select min(ready_at) from runs
+            where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at is not null
+         )) from json_each(:workflows) as known));
 
 -- name: sweep
 -- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.

@@ -293,12 +293,13 @@ class SqliteTables(Tables):
 
     def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
         self.flush()
-        known = as_json(list(workflows))
+        known = as_json(list(dict.fromkeys(workflows)))
         return self._some_runs("ready_runs", limit, now=self.now, workflows=known)
 
-    def next_ready_at(self) -> int | None:
+    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
         self.flush()
-        at: int | None = self._sql.row("next_ready_at", {"now": self.now})[0]
+        known = {"now": self.now, "workflows": as_json(list(workflows))}
+        at: int | None = self._sql.row("next_ready_at", known)[0]
         return at
 
     def orphans(self, limit: int) -> list[RunRecord]:

@@ -41,6 +41,32 @@ class TestClaiming(Subject):
         await d.start("r2", start_at=at)
         assert (await d.claim()).next_at == at
 
+    async def test_of_several_workflows_the_longest_ready_come_first(self, d: Driver) -> None:
+        for number in range(6):
+            workflow = ("refunds", "orders", "others")[number % 3]
+            await d.start(f"r{number}", owner=None, workflow=workflow)
+            d.advance("1s")
+        await d.start("a2", owner=None, workflow="refunds")
+        await d.start("a1", owner=None)  # at the same time: by id
+        known = ("orders", "refunds", "orders")  # named twice, claimed once
+        claims = [await d.claim(limit=3, workflows=known) for _ in range(3)]
+        assert [[one.run_id for one in claimed.runs] for claimed in claims] == [
+            ["r0", "r1", "r3"],
+            ["r4", "a1", "a2"],
+            [],
+        ]
+
+    async def test_runs_of_workflows_it_does_not_know_tell_a_worker_nothing(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1", workflow="refunds", start_at=d.clock.now() + HOUR)
+        await d.start("r2", version=9, start_at=d.clock.now() + 2 * HOUR)
+        at = d.clock.now() + 3 * HOUR
+        await d.start("r3", start_at=at)
+        assert (await d.claim()).next_at == at
+        assert (await d.claim(workflows=("others",))).next_at is None
+        assert (await d.claim(workflows=())).next_at is None
+
     async def test_each_claim_gives_a_fence_of_its_own(self, d: Driver) -> None:
         await d.start("r1")
         first = (await d.run("r1")).fence

@@ -56,7 +56,8 @@ create index runs_by_entity on runs (entity_type, entity_id, created_at, run_id)
     where entity_type is not null;
 create index runs_by_parent on runs (parent_run_id, created_at, run_id) where parent_run_id is not null;
 -- Only a ready run has a ready_at, only an ended one a finished_at: other moves leave these two alone.
-create index runs_ready on runs (ready_at, run_id, workflow, version) where ready_at is not null;
+-- Led by the workflow: a worker asks for those it knows, and ready runs of others may be many.
+create index runs_ready on runs (workflow, version, ready_at, run_id) where ready_at is not null;
 create index runs_finished on runs (finished_at, run_id) where finished_at is not null;
 
 create table steps (
