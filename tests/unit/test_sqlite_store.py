@@ -255,7 +255,7 @@ async def test_reads_are_refused_once_another_process_has_migrated_the_file(
 
 
 async def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
     assert "too old" in await refusal(tmp_path / "one.db")
 
 

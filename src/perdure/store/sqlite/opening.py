@@ -24,8 +24,8 @@ schema_known: Final = migrations[-1].number
 # shuts older code out: to forget a line must not cost data.
 older_code_line: Final = "-- older code may go on"
 
-# STRICT tables came with 3.37.
-_sqlite_min = (3, 37, 0)
+# STRICT tables came with 3.37, the operator ->> with 3.38.
+_sqlite_min = (3, 38, 0)
 _statements_kept = 512
 _busy_timeout_ms = 5000
 _tables_named = 3
@@ -47,9 +47,7 @@ def checked_path(path: str) -> str:
     if path == ":memory:" or path.startswith("file:"):
         raise StoreRefused(f"{path!r} is not a path of a file; for a store in memory use memory://")
     if sqlite3.sqlite_version_info < _sqlite_min:
-        raise StoreRefused(
-            f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed for strict tables"
-        )
+        raise StoreRefused(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or newer is needed")
     real = os.path.realpath(path)
     if os.path.isdir(real):
         raise StoreRefused(f"{real} is a directory; give the path of a file in it")
