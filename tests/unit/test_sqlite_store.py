@@ -443,25 +443,30 @@ async def test_a_commit_that_nobody_knows_about(store: SqliteStore) -> None:
     assert store._writer._sql is not sql
 
 
-async def test_a_batch_writes_its_net_change(store: SqliteStore) -> None:
-    await apply(store, start("a"), start("b"))
-    written: list[str] = []
+def spied(store: SqliteStore) -> list[str]:
+    """The statements of the writer from now on, as far as their first parenthesis."""
+    told: list[str] = []
     assert store._writer is not None and store._writer._sql is not None
     sql = store._writer._sql
     execute = sql._execute
 
     def spy(text: str, params: Any = ()) -> Any:
-        written.append(text.split("(")[0].strip())
+        told.append(text.split("(")[0].strip())
         return execute(text, params)
 
     sql._execute = spy  # type: ignore[assignment]
+    return told
+
+
+async def test_a_batch_writes_its_net_change(store: SqliteStore) -> None:
+    await apply(store, start("a"), start("b"))
+    written = spied(store)
     found = await apply(store, suspend("a"), send("a"), send("b"), suspend("b"))
     assert [type(one) for one in found] == [Advanced, Delivered, Buffered, Advanced]
     assert not any("watchers" in text or "signals" in text for text in written)
     # Runs are remembered, so a plain result costs one insert beside the transaction itself.
     written.clear()
     await apply(store, step("a", "s"), step("b", "s"))
-    sql._execute = execute
     assert written == [
         "begin immediate",
         "pragma data_version",
@@ -469,6 +474,30 @@ async def test_a_batch_writes_its_net_change(store: SqliteStore) -> None:
         "insert into commits",
         "commit",
     ]
+
+
+async def test_after_another_process_wrote_one_statement_tells_what_to_start_from(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    """The number of its commit, and whether it has migrated the file."""
+    other = make(tmp_path / "one.db")
+    await other.open()
+    written = spied(store)
+    for nth in range(3):
+        await apply(other, start(f"b{nth}"))
+        written.clear()
+        await apply(store, start(f"a{nth}", fresh=True))
+        assert written == [
+            "begin immediate",
+            "pragma data_version",
+            "select coalesce",  # of the last commit
+            "select coalesce",  # the last position
+            "insert into runs",
+            "insert into events",
+            "insert into commits",
+            "commit",
+        ]
+    await other.close()
 
 
 async def test_numbers_grow_and_are_never_given_twice(

@@ -147,9 +147,14 @@ def min_code() -> int:
 
 def check_code(sql: Statements) -> None:
     """StoreRefused if the file needs newer code; it may have come to that while it was open."""
-    needed = _meta_number(sql, "min_code")
+    check_min_code(sql, _meta_value(sql, "min_code"))
+
+
+def check_min_code(sql: Statements, min_code: str | None) -> None:
+    """The same, for one who has read the fact `min_code` along with something else."""
+    needed = _number("min_code", min_code)
     if needed > schema_known:
-        version = _meta_number(sql, "schema")
+        version = _number("schema", _meta_value(sql, "schema"))
         raise StoreRefused(
             f"schema version {version} is newer than this code knows ({schema_known}), and needs "
             f"code that knows {needed}: upgrade perdure"
@@ -167,7 +172,7 @@ def _version(sql: Statements) -> int:
     if not sql.row("has_meta")[0] or not _has_our_meta(sql.connection):
         raise _not_ours(f"it is a SQLite database with the tables {_some(tables)}")
     check_code(sql)
-    return _meta_number(sql, "schema")
+    return _number("schema", _meta_value(sql, "schema"))
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
@@ -188,11 +193,15 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_tables_named]) + (f" and {more} more" if more > 0 else "")
 
 
-def _meta_number(sql: Statements, name: str) -> int:
+def _meta_value(sql: Statements, name: str) -> str | None:
     row = sql.row("meta", {"name": name})
-    if row is None or not str(row[0]).isdecimal():
+    return None if row is None else row[0]
+
+
+def _number(name: str, value: str | None) -> int:
+    if value is None or not str(value).isdecimal():
         raise _not_ours(f"its table meta has no number {name!r}")
-    return int(row[0])
+    return int(value)
 
 
 def _not_ours(why: str) -> StoreRefused:

@@ -16,8 +16,9 @@
 pragma data_version;
 
 -- name: last_commit
--- The number of the last commit, asked only when it was not ours.
-select coalesce(max(number), 0) from commits;
+-- The number of the last commit, asked only when it was not ours; and what code the file needs by now, because
+-- whoever wrote may have migrated it.
+select coalesce(max(number), 0), (select value from meta where name = 'min_code') from commits;
 
 -- name: prefetch_runs
 -- All that plain step results need.

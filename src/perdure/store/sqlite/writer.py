@@ -267,8 +267,8 @@ class Writer:
     def _next_number(self, sql: Statements) -> int:
         """The number of the commit under way, and whether what we remember still holds."""
         if not self._remembered.holds(sql.row("data_version")[0]):
-            opening.check_code(sql)  # whoever wrote may have migrated the file
-            self._remembered.number = sql.row("last_commit")[0]
+            self._remembered.number, min_code = sql.row("last_commit")
+            opening.check_min_code(sql, min_code)
         return self._remembered.number + 1
 
     def _roll_back(self, sql: Statements) -> None:
