@@ -1,6 +1,7 @@
 """ULIDs that ascend whatever the clock does; and the clock's own conversions."""
 
 import random
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -10,7 +11,7 @@ from ulid import ULID
 
 from perdure.model import ids as ids_module
 from perdure.model.clock import SystemClock, from_datetime, to_datetime
-from perdure.model.ids import Ids, derived_ulid, is_ulid
+from perdure.model.ids import Ids, derived_ulid
 from perdure.model.limits import BadValue
 
 
@@ -23,6 +24,11 @@ class SetClock:
 
     def monotonic(self) -> float:
         return self.us / 1_000_000
+
+
+def is_ulid(text: str) -> bool:
+    """As we write it: 26 upper-case characters of Crockford's base32."""
+    return re.fullmatch(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", text) is not None
 
 
 class Ones:
@@ -106,21 +112,6 @@ def test_fences_are_positive_and_63_bits() -> None:
     fences = [ids.fence() for _ in range(1000)]
     assert all(0 < fence < 2**63 for fence in fences)
     assert len(set(fences)) == 1000
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "01ARZ3NDEKTSV4RRFFQ69G5FA",
-        "8" + "0" * 25,
-        "01arz3ndektsv4rrffq69g5fav",
-        None,
-        "0" * 25 + "U",
-    ],
-)
-def test_what_is_no_ulid(text: object) -> None:
-    assert not is_ulid(text)
 
 
 def test_a_derived_ulid_is_the_same_every_time_and_keeps_its_time() -> None:

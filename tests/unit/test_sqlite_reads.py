@@ -291,6 +291,12 @@ async def test_listings_are_led_by_their_index(
 # --- statements --------------------------------------------------------------------------------
 
 
+def test_rows_that_are_just_their_columns_fit_their_shape() -> None:
+    rows = [("a", "w", 0), ("a", "w", 1)]
+    assert shapes.delete_watchers.fitting(rows) == rows
+    assert shapes.delete_watchers.split([(rows[0], rows[1])]) == ([rows[1]], [])
+
+
 def test_statements_come_in_few_sizes() -> None:
     assert [padded(count) for count in (1, 2, 3, 4, 5, 7, 9, 13, 700, 1000)] == [
         1, 2, 3, 4, 6, 8, 12, 16, 768, 1024,

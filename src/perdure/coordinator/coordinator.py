@@ -2,7 +2,8 @@
 
 Everyone else describes a write as an op and awaits its outcome. We take all ops that are waiting, give them to the
 store as one batch, then answer in order and pass the wakes on. While a batch commits the next one gathers: group
-commit without a timer; load sets the batch. Never calls user code, never reads the clock.
+commit without a timer; load sets the batch. Never reads the clock. Workflow code may run in here, when an answer is
+passed on to the run that waited for it; whatever it raises, the next answers go out.
 
 Memory changes after the commit, never before. A batch that failed is split in two until the op that spoils it
 stands alone, so its neighbours do not suffer. A caller that is cancelled undoes nothing: its op is applied

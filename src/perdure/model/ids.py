@@ -8,7 +8,6 @@ to one thread.
 """
 
 import hashlib
-import re
 from typing import Protocol
 
 from ulid import ULID
@@ -18,7 +17,6 @@ from perdure.model.limits import BadValue
 
 _alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _pairs = [high + low for high in _alphabet for low in _alphabet]
-_ulid_text = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 _prefix_chars = 22
 _chance_bits = (
@@ -75,11 +73,6 @@ class Ids:
             )
         self._prefix = _encode(self._block_ms, self._chance << 20)[:_prefix_chars]
         self._used = 0
-
-
-def is_ulid(text: object) -> bool:
-    """Whether this is a ULID as we write it: 26 upper-case characters of Crockford's base32."""
-    return isinstance(text, str) and _ulid_text.fullmatch(text) is not None
 
 
 def derived_ulid(seed: bytes | str, at_us: int, n: int) -> str:

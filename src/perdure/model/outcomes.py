@@ -148,10 +148,8 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     run: RunRecord | None = None  # of an ended run
 
 
-def encode_answer(outcome: "Delivered | Buffered | Duplicate") -> str:
+def encode_answer(outcome: "Delivered | Buffered") -> str:
     """The answer of an accepted send as JSON, for the key it used or the step that sent it."""
-    if isinstance(outcome, Duplicate):
-        return encode_answer(outcome.of)
     kind = "delivered" if isinstance(outcome, Delivered) else "buffered"
     return msgspec.json.encode({"outcome": kind, **msgspec.structs.asdict(outcome)}).decode()
 

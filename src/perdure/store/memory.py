@@ -289,6 +289,8 @@ class MemoryTables(Tables):
         return sorted(found, key=lambda one: (one.received_at, one.dead_letter_id))
 
     def add_dead_letter(self, letter: DeadLetterRecord) -> None:
+        if letter.dead_letter_id in self.letters:
+            raise ValueError(f"second dead letter of the id {letter.dead_letter_id!r}")
         self.letters[letter.dead_letter_id] = letter
 
     def delete_dead_letter(self, dead_letter_id: str) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 
 from perdure.model import ops
+from perdure.model.keys import start_scope
 from perdure.model.outcomes import (
     Advanced,
     Claimed,
@@ -22,11 +23,9 @@ from perdure.store.handlers.sending import refused_when_new, send_signal
 from perdure.store.tables import Tables
 
 
-def digest(*parts: str | None) -> str:
+def _digest(input: str) -> str:
     """A short fingerprint of what a key was used for; equal asks have equal ones."""
-    return hashlib.blake2b(
-        "\0".join(part or "" for part in parts).encode(), digest_size=16
-    ).hexdigest()
+    return hashlib.blake2b(input.encode(), digest_size=16).hexdigest()
 
 
 def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
@@ -41,9 +40,9 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
         # Also when the id found the run: the next one with this key must get the same answer.
         tables.add_key(
             KeyRecord(
-                scope=f"start/{op.workflow}",
+                scope=start_scope(op.workflow),
                 key=op.key,
-                digest=digest(op.input),
+                digest=_digest(op.input),
                 answer=op.run_id,
                 run_id=op.run_id,
                 created_at=tables.now,
@@ -62,11 +61,11 @@ def _start_new(tables: Tables, op: ops.StartRun) -> Started:
 
 
 def _found_by_key(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
-    used = None if op.key is None else tables.key(f"start/{op.workflow}", op.key)
+    used = None if op.key is None else tables.key(start_scope(op.workflow), op.key)
     if used is None:
         return None
     run = tables.run(used.answer)
-    if run is None or used.digest != digest(op.input):
+    if run is None or used.digest != _digest(op.input):
         return Refusal(
             "conflict", f"key {op.key!r} was used to start {op.workflow!r} with another input"
         )

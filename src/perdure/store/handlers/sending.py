@@ -9,6 +9,7 @@ import functools
 import msgspec
 
 from perdure.model import limits, ops
+from perdure.model.keys import signal_scope
 from perdure.model.outcomes import (
     Buffered,
     Delivered,
@@ -32,7 +33,7 @@ def send_signal(tables: Tables, op: ops.SendSignal, *, run_id: str | None = None
     """Apply a send. `run_id` overrides the op's, for a start that found its run under a key."""
     run_id = op.run_id if run_id is None else run_id
     if op.key is not None:
-        used = tables.key(_key_scope(run_id, op.name), op.key)
+        used = tables.key(signal_scope(run_id, op.name), op.key)
         if used is not None:
             return _used_before(used, op)
     run = tables.run(run_id)
@@ -49,10 +50,6 @@ def send_signal(tables: Tables, op: ops.SendSignal, *, run_id: str | None = None
     return outcome
 
 
-def _key_scope(run_id: str, name: str) -> str:
-    return f"signal/{run_id}/{name}"
-
-
 def _used_before(used: KeyRecord, op: ops.SendSignal) -> SendOutcome:
     # The payload is kept whole as the digest: it is compared byte for byte and costs no hashing.
     if used.digest != op.payload:
@@ -64,7 +61,7 @@ def _key_record(
     tables: Tables, run: RunRecord, op: ops.SendSignal, outcome: Delivered | Buffered
 ) -> KeyRecord:
     return KeyRecord(
-        scope=_key_scope(run.run_id, op.name),
+        scope=signal_scope(run.run_id, op.name),
         key=op.key or "",
         digest=op.payload,
         answer=encode_answer(outcome),

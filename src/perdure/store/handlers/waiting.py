@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from perdure.model import ops
+from perdure.model import keys, ops
 from perdure.model.records import (
     Completion,
     Condition,
@@ -147,13 +147,8 @@ def expire(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
 
 
 def claim_on(run: RunRecord, name: str, path: str | None) -> tuple[str, str]:
-    """Scope and key of the one claim of a `first` signal: per run, generation and name, or path if addressed."""
-    return claim_scope(run.run_id), f"{run.generation}/{name}/{path or ''}"
-
-
-def claim_scope(run_id: str) -> str:
-    # A run id may hold slashes, so it has the scope for itself; a name has none.
-    return f"claim/{run_id}"
+    """Where the claim of a `first` signal on this run is kept."""
+    return keys.claim_on(run.run_id, run.generation, name, path)
 
 
 def _free_rejected(tables: Tables, run: RunRecord, name: str, path: str | None) -> None:

@@ -1,14 +1,14 @@
 """Which rows a batch will look at, judged from its ops before any of them is applied.
 
 Only an optimisation: a row that is not foreseen here is loaded when a handler asks for it. So this
-file may know roughly what the handlers know (which ops touch waits, how keys are spelt) and may
-miss something without harm.
+file may know roughly what the handlers know (which ops touch waits) and may miss something
+without harm.
 """
 
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from perdure.model import ops
+from perdure.model import keys, ops
 
 
 class Wanted:
@@ -47,7 +47,7 @@ def _start_run(want: Wanted, op: ops.StartRun) -> None:
     if op.parent_run_id is not None:
         want.runs.add(op.parent_run_id)
     if op.key is not None:
-        want.keys.add((f"start/{op.workflow}", op.key))
+        want.keys.add((keys.start_scope(op.workflow), op.key))
 
 
 def _signal_with_start(want: Wanted, op: ops.SignalWithStart) -> None:
@@ -55,9 +55,9 @@ def _signal_with_start(want: Wanted, op: ops.SignalWithStart) -> None:
     _send_signal(want, op.signal)
 
 
-def _recover(want: Wanted, op: ops.Recover) -> None:
-    want.runs.update(op.suspects)
-    want.inside.update(op.suspects)
+def _inside(want: Wanted, *run_ids: str) -> None:
+    want.runs.update(run_ids)
+    want.inside.update(run_ids)
 
 
 def _run_only(want: Wanted, op: Any) -> None:
@@ -106,15 +106,14 @@ def _reject_signal(want: Wanted, op: ops.RejectSignal) -> None:
     want.waits.add((op.run_id, op.path))
 
 
-def _end(want: Wanted, op: ops.TurnOp) -> None:
-    _turn(want, op)
-    want.inside.add(op.run_id)
-    want.targets.add(op.run_id)
-
-
 def _renew(want: Wanted, op: ops.TurnOp) -> None:
     _turn(want, op)
     want.inside.add(op.run_id)
+
+
+def _end(want: Wanted, op: ops.TurnOp) -> None:
+    _renew(want, op)
+    want.targets.add(op.run_id)
 
 
 def _steer(want: Wanted, op: ops.Cancel | ops.Terminate) -> None:
@@ -125,26 +124,21 @@ def _steer(want: Wanted, op: ops.Cancel | ops.Terminate) -> None:
         want.targets.add(op.run_id)
 
 
-def _pause(want: Wanted, op: ops.Pause) -> None:
-    want.runs.add(op.run_id)
-    want.inside.add(op.run_id)
-
-
 def _send_signal(want: Wanted, op: ops.SendSignal) -> None:
     want.runs.add(op.run_id)
     want.inside.add(op.run_id)
     if op.key is not None:
-        want.keys.add((f"signal/{op.run_id}/{op.name}", op.key))
+        want.keys.add((keys.signal_scope(op.run_id, op.name), op.key))
     if op.policy in ("first", None):
         # Nearly every run is in its first generation; a later one looks its claim up alone.
-        want.keys.add((f"claim/{op.run_id}", f"0/{op.name}/{op.path or ''}"))
+        want.keys.add(keys.claim_on(op.run_id, 0, op.name, op.path))
 
 
 # Ops that are missing here ask an index first and prefetch from its answer, or touch no run.
 _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.StartRun: _start_run,
     ops.SignalWithStart: _signal_with_start,
-    ops.Recover: _recover,
+    ops.Recover: lambda want, op: _inside(want, *op.suspects),
     ops.Release: _run_only,
     ops.RecordStep: _turn,
     ops.Suspend: _suspend,
@@ -156,7 +150,7 @@ _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.Park: _renew,
     ops.Cancel: _steer,
     ops.Terminate: _steer,
-    ops.Pause: _pause,
+    ops.Pause: lambda want, op: _inside(want, op.run_id),
     ops.Resume: _run_only,
     ops.Retry: _run_only,
     ops.SendSignal: _send_signal,

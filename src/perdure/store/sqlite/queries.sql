@@ -308,9 +308,9 @@ insert into events (
 )
 select *, column7, 0 from ({rows}) limit ?;
 
--- name: put_dead_letters
--- A letter that was put back by a retry and died again stands there as it died last.
-insert or replace into dead_letters ({letter columns}) select * from ({rows}) limit ?;
+-- name: insert_dead_letters
+-- Signals that nobody can take any more. A letter that a retry put back was deleted then, so it may die again.
+insert into dead_letters ({letter columns}) select * from ({rows}) limit ?;
 
 -- name: delete_dead_letters
 -- Sent again or put back.

@@ -56,21 +56,28 @@ class Shape:
     ) -> None:
         bound = columns or record.__struct_fields__
         rest = [one for one in msgspec.structs.fields(record) if one.name not in bound]
-        self._rest = _getter([one.name for one in rest])
-        self._usual = tuple(given.get(one.name, one.default) for one in rest)
-        self._kept = _getter([one.name for one in rest if one.name not in given])
-        self._set = _getter(list(given))
-        self._given = tuple(given.values())
-        self._init(name, len(bound), attrgetter(*bound))
+        self._init(name, len(bound), attrgetter(*bound), rest, given)
 
     @classmethod
     def of_columns(cls, name: str, width: int) -> "Shape":
         """A shape for rows that are just their columns: tuples, or one after the other in a flat list."""
         shape = cls.__new__(cls)
-        shape._init(name, width, tuple)
+        shape._init(name, width, tuple, [], {})
         return shape
 
-    def _init(self, name: str, width: int, columns: Callable[[Any], Iterable[object]]) -> None:
+    def _init(
+        self,
+        name: str,
+        width: int,
+        columns: Callable[[Any], Iterable[object]],
+        rest: list[msgspec.structs.FieldInfo],
+        given: dict[str, object],
+    ) -> None:
+        self._rest = _getter([one.name for one in rest])
+        self._usual = tuple(given.get(one.name, one.default) for one in rest)
+        self._kept = _getter([one.name for one in rest if one.name not in given])
+        self._set = _getter(list(given))
+        self._given = tuple(given.values())
         self._template = queries[name]
         self._texts: dict[int, str] = {}
         self._width = width
@@ -236,4 +243,4 @@ insert_signals = Shape("insert_signals", SignalRecord)
 insert_keys = Shape("insert_keys", KeyRecord)
 insert_events = Shape.of_columns("insert_events", 10)
 insert_plain_events = Shape.of_columns("insert_plain_events", 7)
-put_dead_letters = Shape("put_dead_letters", DeadLetterRecord)
+insert_dead_letters = Shape("insert_dead_letters", DeadLetterRecord)

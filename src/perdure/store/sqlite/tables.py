@@ -689,7 +689,7 @@ class SqliteTables(Tables):
             shapes.insert_events.write_flat(sql, self._caused_events)
             self._caused_events.clear()
         if self._added_letters:
-            shapes.put_dead_letters.write(sql, list(self._added_letters.values()))
+            shapes.insert_dead_letters.write(sql, list(self._added_letters.values()))
             self._added_letters.clear()
 
     def remember(self) -> None:

@@ -1,0 +1,20 @@
+"""How keys are spelt in the store: the scope within which a key counts, and the claim of a `first` signal.
+
+These are stored: another spelling would forget every key that was used.
+"""
+
+
+def start_scope(workflow: str) -> str:
+    """A start's key counts among the starts of its workflow."""
+    return f"start/{workflow}"
+
+
+def signal_scope(run_id: str, name: str) -> str:
+    """A signal's key counts among the signals of that name to its run. A name has no slash; a run id may."""
+    return f"signal/{run_id}/{name}"
+
+
+def claim_on(run_id: str, generation: int, name: str, path: str | None) -> tuple[str, str]:
+    """Scope and key of the one claim of a `first` signal: per run, generation and name, or path if addressed."""
+    # A run id may hold slashes, so it has the scope for itself; a name has none.
+    return f"claim/{run_id}", f"{generation}/{name}/{path or ''}"
