@@ -14,9 +14,9 @@ from perdure.model.clock import SystemClock
 from perdure.model.ids import Ids
 from perdure.model.records import Condition
 from perdure.store.base import RunFilter
-from perdure.store.sqlite import reads, shapes
+from perdure.store.sqlite import opening, reads, shapes, statements
 from perdure.store.sqlite.shapes import Shape, padded
-from perdure.store.sqlite.statements import queries
+from perdure.store.sqlite.statements import Statements, queries
 from perdure.store.sqlite.store import SqliteStore
 
 ids = Ids(SystemClock(), random.Random(7))
@@ -177,6 +177,89 @@ async def test_load_gives_the_living_rows_of_the_present_generation(store: Sqlit
     assert [(one.generation, one.path) for one in loaded["a"]] == [(1, "s")]
     assert loaded["b"] == []
     assert [one.generation for one in await store.history("a")] == [0, 1]
+
+
+# --- more than one text holds ------------------------------------------------------------------
+
+
+@pytest.fixture
+async def long_run(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run whose steps are more than SQLite, with a lowered bound, puts in one text."""
+    turn: dict[str, Any] = {"run_id": "a", "fence": 1, "revision": 0}
+
+    def done(nth: int) -> ops.StepDone:
+        value = f'"{nth:01000}"'
+        return ops.StepDone(
+            path=f"s{nth}", name="s", state="done", value=value, started_at=1, recorded_at=1
+        )
+
+    renewed = ops.ContinueAs(**turn, workflow="w", version=1, input="2")
+    await apply(store, start("a"), ops.RecordStep(**turn, steps=(done(0),)), renewed)
+    await apply(store, *(ops.RecordStep(**turn, steps=(done(nth),)) for nth in range(20)))
+    await apply(store, start("b"))
+    connect = opening.connect
+
+    def bounded(path: str, **options: Any) -> sqlite3.Connection:
+        connection = connect(path, **options)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4000)
+        return connection
+
+    monkeypatch.setattr(opening, "connect", bounded)
+    monkeypatch.setattr(statements, "steps_part_rows", 8)
+    await store.close()
+    await store.open()
+    return "a"
+
+
+async def test_a_run_of_more_than_one_text_holds_is_loaded_whole(
+    store: SqliteStore, long_run: str
+) -> None:
+    loaded = {run.run_id: steps for run, steps in await store.load([long_run, "b", "no"])}
+    assert set(loaded) == {"a", "b"} and loaded["b"] == []
+    assert sorted(int(one.path[1:]) for one in loaded["a"]) == list(range(20))
+    assert {one.generation for one in loaded["a"]} == {1}
+    assert {one.value for one in loaded["a"]} == {f'"{nth:01000}"' for nth in range(20)}
+    history = await store.history(long_run)
+    assert [(one.generation, one.path) for one in history] == [
+        (0, "s0"),
+        *((1, f"s{nth}") for nth in range(20)),
+    ]
+
+
+async def test_what_is_read_in_parts_is_one_snapshot(
+    store: SqliteStore, long_run: str, tmp_path: Path
+) -> None:
+    def load_while_another_writes(sql: Statements) -> Any:
+        records, asked = sql.records, []
+
+        def between_parts(decode: Any, name: str, params: Any) -> Any:
+            asked.append(name)
+            if asked.count("page_steps") == 2:
+                other = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
+                other.execute("delete from steps")
+                other.close()
+            return records(decode, name, params)
+
+        sql.records = between_parts  # type: ignore[method-assign]
+        try:
+            return reads.load(sql, [long_run]), asked
+        finally:
+            sql.records = records  # type: ignore[method-assign]
+
+    ((_, steps),), asked = await store._read(load_while_another_writes)
+    assert len(steps) == 20 and asked.count("page_steps") > 2
+    assert [len(steps) for _, steps in await store.load([long_run])] == [0]
+
+
+async def test_a_failed_run_of_more_than_one_text_holds_is_retried(
+    store: SqliteStore, long_run: str
+) -> None:
+    error = '{"kind": "workflow", "type": "OSError", "message": "no luck"}'
+    end = ops.Finish(run_id=long_run, fence=1, revision=0, status="failed", error=error)
+    await apply(store, end)
+    await apply(store, ops.Retry(run_id=long_run))
+    run = await store.run(long_run)
+    assert run is not None and run.status == "ready"
 
 
 # --- plans -------------------------------------------------------------------------------------

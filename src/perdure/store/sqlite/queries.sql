@@ -456,6 +456,14 @@ select json_group_array({run as json}) from runs where run_id = :run_id;
 -- Everything recorded for one run.
 select json_group_array({step as json}) from steps where run_id = :run_id;
 
+-- name: page_steps
+-- The history in parts, by its unique index: of a run with more of it than one text holds.
+select json_group_array({step as json}) from (
+    select * from steps
+    where run_id = :run_id and (generation, path, superseded) > (:generation, :path, :superseded)
+    order by generation, path, superseded limit :limit
+);
+
 -- name: find_waiting
 -- One index gives them by target, then run and path.
 select json_group_array({watcher as json}) from (
@@ -595,6 +603,10 @@ on conflict (name) do update set value = excluded.value;
 -- name: begin
 -- The write lock at once: a transaction that reads first and then wants to write is refused (BUSY_SNAPSHOT).
 begin immediate;
+
+-- name: begin_reading
+-- One snapshot for several reads; it is taken by the first of them.
+begin deferred;
 
 -- name: commit
 -- With synchronous=FULL this returns when the disk has it.

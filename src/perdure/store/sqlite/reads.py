@@ -1,15 +1,17 @@
 """Reads: two threads with a connection each, beside the writer and never in its way.
 
 Each call is one statement and so one snapshot, taken after the call began: it sees every commit
-that was acknowledged to this process. Connections are `query_only`. Rows come as JSON arrays. What
-was read from a file that by then needs newer code is never handed out.
+that was acknowledged to this process. What is more than one text holds is read in parts: a run with
+its steps still from one snapshot, a page of rows not. Connections are `query_only`. Rows come as
+JSON arrays. What was read from a file that by then needs newer code is never handed out.
 """
 
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,7 +38,9 @@ from perdure.store.sqlite.statements import (
     decode_steps,
     decode_watchers,
     decode_workflows,
+    in_parts,
     queries,
+    steps_in_parts,
 )
 
 Found = TypeVar("Found")
@@ -93,7 +97,7 @@ def load(sql: Statements, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[
     except sqlite3.DataError:
         # Together they are more than SQLite puts in one text.
         if len(wanted) == 1:
-            raise
+            return _load_in_parts(sql, wanted[0])
         middle = len(wanted) // 2
         return load(sql, wanted[:middle]) + load(sql, wanted[middle:])
     steps_of: dict[str, list[StepRecord]] = {}
@@ -104,6 +108,26 @@ def load(sql: Statements, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[
     for step in decode_steps(steps):
         steps_of[step.run_id].append(step)
     return found
+
+
+def _load_in_parts(sql: Statements, run_id: str) -> list[tuple[RunRecord, list[StepRecord]]]:
+    with _snapshot(sql):
+        found = run(sql, run_id)
+        if found is None:
+            return []
+        steps = steps_in_parts(sql, run_id, found.generation)
+    return [(found, [one for one in steps if one.superseded == 0])]
+
+
+@contextmanager
+def _snapshot(sql: Statements) -> Iterator[None]:
+    """Within it all reads see the same commits."""
+    sql.run("begin_reading")
+    try:
+        yield
+    finally:
+        if sql.connection.in_transaction:  # some errors have ended it
+            sql.run("rollback")
 
 
 def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:
@@ -138,29 +162,17 @@ def catalogue(sql: Statements) -> list[WorkflowRecord]:
 # --- for people ----------------------------------------------------------------------------------
 
 
-def _in_parts(
-    page: Callable[[Any, int], list[Found]], after: Any, limit: int, place: Callable[[Found], Any]
-) -> list[Found]:
-    """A whole page, read in parts if its rows are more than the 10^9 bytes SQLite puts in one text."""
-    try:
-        return page(after, limit)
-    except sqlite3.DataError:
-        if limit == 1:
-            raise
-    half = limit // 2
-    rows = _in_parts(page, after, half, place)
-    if len(rows) == half:
-        rows += _in_parts(page, place(rows[-1]), limit - half, place)
-    return rows
-
-
 def run(sql: Statements, run_id: str) -> RunRecord | None:
     found = sql.records(decode_runs, "run", {"run_id": run_id})
     return found[0] if found else None
 
 
 def history(sql: Statements, run_id: str) -> list[StepRecord]:
-    rows = sql.records(decode_steps, "history", {"run_id": run_id})
+    try:
+        rows = sql.records(decode_steps, "history", {"run_id": run_id})
+    except sqlite3.DataError:
+        with _snapshot(sql):
+            rows = steps_in_parts(sql, run_id, 0)
     return sorted(rows, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
 
 
@@ -171,7 +183,7 @@ def runs(
         text, params = runs_query(where, after, limit)
         return decode_runs(sql.connection.execute(text, params).fetchone()[0])
 
-    return _in_parts(page, after, limit, lambda one: (one.created_at, one.run_id))
+    return in_parts(page, after, limit, lambda one: (one.created_at, one.run_id))
 
 
 def runs_query(
@@ -266,7 +278,7 @@ def dead_letters(
         of_run = {} if run_id is None else {"run_id": run_id}
         return sql.records(decode_letters, name, {**params, **of_run})
 
-    return _in_parts(page, after, limit, lambda one: one.dead_letter_id)
+    return in_parts(page, after, limit, lambda one: one.dead_letter_id)
 
 
 def events(
@@ -286,7 +298,7 @@ def events(
         asked = {**params, "after": after, "limit": limit}
         return decode_events(sql.connection.execute(text, asked).fetchone()[0])
 
-    return _in_parts(page, after, limit, lambda one: one.position)
+    return in_parts(page, after, limit, lambda one: one.position)
 
 
 def counts(sql: Statements) -> dict[str, int]:

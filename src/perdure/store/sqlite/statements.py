@@ -95,7 +95,46 @@ def at_most(limit: int, read: Callable[[int], list[Row]]) -> list[Row]:
             limit //= 2
 
 
+def in_parts(
+    page: Callable[[Any, int], list[Row]], after: Any, limit: int, place: Callable[[Row], Any]
+) -> list[Row]:
+    """A whole page, read in parts if its rows are more than the 10^9 bytes SQLite puts in one text."""
+    try:
+        return page(after, limit)
+    except sqlite3.DataError:
+        if limit == 1:
+            raise
+    half = limit // 2
+    rows = in_parts(page, after, half, place)
+    if len(rows) == half:
+        rows += in_parts(page, place(rows[-1]), limit - half, place)
+    return rows
+
+
 _nothing: Final[Mapping[str, object]] = {}
+
+
+# Payloads of up to a mebibyte, and in JSON a text may take twice its length: mostly one text holds so many.
+steps_part_rows = 256
+
+
+def steps_in_parts(sql: "Statements", run_id: str, generation: int) -> list[StepRecord]:
+    """The steps of a run from a generation on, when they are more than one text holds. Call it in a transaction."""
+
+    def page(after: tuple[int, str, int], limit: int) -> list[StepRecord]:
+        params = dict(zip(("generation", "path", "superseded"), after, strict=True))
+        params |= {"run_id": run_id, "limit": limit}
+        return sql.records(decode_steps, "page_steps", params)
+
+    def place(step: StepRecord) -> tuple[int, str, int]:
+        return step.generation, step.path, step.superseded
+
+    steps: list[StepRecord] = []
+    after = (generation, "", -1)
+    while part := in_parts(page, after, steps_part_rows, place):
+        steps += part
+        after = place(part[-1])
+    return steps
 
 
 class Statements:

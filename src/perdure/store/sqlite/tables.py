@@ -6,6 +6,7 @@ gone. `flush` writes the difference; questions that only an index can answer flu
 ask the file. Where a dict holds None, the row was looked for and is not there. Nothing commits here.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
@@ -42,6 +43,7 @@ from perdure.store.sqlite.statements import (
     decode_steps,
     decode_watchers,
     decode_workflows,
+    steps_in_parts,
 )
 from perdure.store.tables import Tables
 
@@ -337,7 +339,11 @@ class SqliteTables(Tables):
 
     def steps(self, run_id: str, generation: int) -> list[StepRecord]:
         self.flush()
-        return self._read(decode_steps, "steps", run_id=run_id, generation=generation)
+        try:
+            return self._read(decode_steps, "steps", run_id=run_id, generation=generation)
+        except sqlite3.DataError:
+            found = steps_in_parts(self._sql, run_id, generation)
+            return [one for one in found if one.generation == generation]
 
     def retrying_steps(self, run_id: str, generation: int) -> list[StepRecord]:
         self.flush()
