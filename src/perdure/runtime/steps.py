@@ -17,6 +17,7 @@ from perdure.model.clock import Clock
 from perdure.model.codec import Unencodable
 from perdure.model.ops import StepDone
 from perdure.model.policy import next_delay_us
+from perdure.model.records import RunRecord
 from perdure.registry import Step
 from perdure.runtime.calls import StepCall
 from perdure.runtime.failures import step_error, step_failure
@@ -24,7 +25,7 @@ from perdure.runtime.failures import step_error, step_failure
 T = TypeVar("T")
 
 # Bodies that end at once before the loop gets a turn: the writer then works beside the next ones.
-_bodies_per_breath = 100
+_turns_per_breath = 200
 
 _ends_the_process = (KeyboardInterrupt, SystemExit)
 
@@ -112,9 +113,17 @@ class Bodies:
     its mark in the context variables takes its runner with it.
     """
 
-    def __init__(self, clock: Clock, die: Callable[[], float], threads: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        die: Callable[[], float],
+        threads: int,
+        give_birth: Callable[[RunRecord, tuple[Any, ...]], None],
+    ) -> None:
         self._clock = clock
         self._die = die
+        self._give_birth = give_birth
+        self._births: deque[tuple[RunRecord, tuple[Any, ...]]] = deque()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="perdure-step")
         self._context = contextvars.copy_context()
         self._queue: deque[StepCall[Any]] = deque()
@@ -131,9 +140,21 @@ class Bodies:
         if not self._free:
             self._add_runner()
 
+    def begin(self, run: RunRecord, args: tuple[Any, ...]) -> None:
+        """Begin a run that was just started, once no body waits.
+
+        So one run after the other goes as far as it can. If all of a batch were begun first and then all their
+        bodies, ten times as much would be in memory at once, for the processor's cache and the collector.
+        """
+        self._births.append((run, args))
+        if not self._free:
+            self._add_runner()
+
     async def drain(self, grace_s: float) -> None:
         """Begin no more bodies, let those in flight end within the grace, cancel the rest."""
         self._closing = True
+        while self._births:
+            self._give_birth(*self._births.popleft())  # to be handed back with all others
         self._queue.clear()
         if self._runners:
             await asyncio.wait(self._runners, timeout=grace_s)
@@ -155,33 +176,37 @@ class Bodies:
     async def _run_queue(self) -> None:
         runner = asyncio.current_task()
         assert runner is not None
-        left = _bodies_per_breath
+        left = _turns_per_breath
         try:
-            while self._queue:
-                call = self._queue.popleft()
-                if call.cancelled:
-                    continue
-                # A cell of its own: a task that the body leaves behind must never see the next body.
-                current = Current()
-                _current.set(current)
-                untouched = contextvars.copy_context()
-                call.task = runner
-                started_at = self._clock.now()
-                rest = self._begin_body(call, current, started_at)
-                if rest is not None:
-                    await self._await_rest(call, current, started_at, rest)
-                if call.cancelled or runner.cancelling():
-                    break  # of no use to another body
+            while self._queue or self._births:
+                if not self._queue:
+                    untouched = contextvars.copy_context()
+                    self._give_birth(*self._births.popleft())
+                else:
+                    call = self._queue.popleft()
+                    if call.cancelled:
+                        continue
+                    # A cell of its own: a task that the body leaves behind must never see the next body.
+                    current = Current()
+                    _current.set(current)
+                    untouched = contextvars.copy_context()
+                    call.task = runner
+                    started_at = self._clock.now()
+                    rest = self._begin_body(call, current, started_at)
+                    if rest is not None:
+                        await self._await_rest(call, current, started_at, rest)
+                    if call.cancelled or runner.cancelling():
+                        break  # of no use to another body
                 if contextvars.copy_context() != untouched:
                     break
                 left -= 1
                 if not left:
-                    left = _bodies_per_breath
+                    left = _turns_per_breath
                     await asyncio.sleep(0)  # let the writer begin with what there is
         finally:
-            # Whatever went wrong: the bodies in the queue must not wait for a runner that is no more.
+            # Whatever went wrong: what is queued must not wait for a runner that is no more.
             self._free -= 1
-            if self._queue and not self._free and not self._closing:
+            if (self._queue or self._births) and not self._free and not self._closing:
                 self._add_runner()
 
     def _begin_body(self, call: StepCall[Any], current: Current, started_at: int) -> _Rest | None:

@@ -85,7 +85,7 @@ class Worker(Service):
         self._coming: set[str] = set()  # runs on their way into memory
         self._missed: set[str] = set()  # runs of ours that were changed before they were in memory
         self._sweep_after = ""
-        self._bodies = Bodies(clock, die, threads)
+        self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
         self.post = coordinator.post
         self.run_body = self._bodies.run
@@ -197,7 +197,7 @@ class Worker(Service):
     # --- claiming ---
 
     def reserve(self) -> bool:
-        """Whether a run may be born claimed by this worker; if so its place is kept until `on_born`."""
+        """Whether a run may be born claimed by this worker; if so its place is kept until it begins."""
         if self.stopping or self._active() >= self._concurrency:
             return False
         self._reserved += 1
@@ -269,15 +269,21 @@ class Worker(Service):
 
         `args` are what its stored input decodes to.
         """
-        self._reserved -= 1
         started = outcome[0] if type(outcome) is tuple else outcome
-        if not isinstance(started, Started) or not started.created:
-            return
-        run = started.run
-        if run.run_id in self._missed:
-            self._missed.discard(run.run_id)
-            self._spawn("reload", lambda: self._load([run.run_id], {}))
-        elif run.run_id not in self._executions:
+        if isinstance(started, Started) and started.created:
+            self._coming.add(started.run.run_id)
+            self._bodies.begin(started.run, args)
+        else:
+            self._reserved -= 1
+
+    def _give_birth(self, run: RunRecord, args: tuple[Any, ...]) -> None:
+        run_id = run.run_id
+        self._reserved -= 1
+        self._coming.discard(run_id)
+        if run_id in self._missed and not self.stopping:
+            self._missed.discard(run_id)
+            self._spawn("reload", lambda: self._load([run_id], {}))
+        elif run_id not in self._executions:
             self._begin(run, [], None, args)
 
     def _begin(
@@ -484,6 +490,7 @@ class Worker(Service):
         """Whether nothing moves: every run is parked and nothing is due, claimed or loaded."""
         return (
             not self._loading
+            and not self._reserved
             and not self._claiming
             and not self._claimable.is_set()
             and self.timers.idle
