@@ -31,6 +31,25 @@ _rows_max: Final = 256
 # Fewer rows than this are not worth a call of their own, if another shape is written anyway.
 _worth_a_call: Final = 32
 
+# What a run is born with. Of these only `continue_as` changes any, and that moves the generation too, so that
+# nobody need look at them to see whether a run has changed.
+_born_with: Final = frozenset(
+    {
+        "workflow",
+        "version",
+        "input",
+        "created_at",
+        "parent_run_id",
+        "parent_path",
+        "tags",
+        "entity_type",
+        "entity_id",
+        "key",
+        "root_id",
+        "depth",
+    }
+)
+
 
 def _getter(names: Sequence[str]) -> Callable[[Any], tuple[object, ...]]:
     """The fields of these names as a tuple, however many they are."""
@@ -75,7 +94,9 @@ class Shape:
     ) -> None:
         self._rest = _getter([one.name for one in rest])
         self._usual = tuple(given.get(one.name, one.default) for one in rest)
-        self._kept = _getter([one.name for one in rest if one.name not in given])
+        self._kept = _getter(
+            [one.name for one in rest if one.name not in given and one.name not in _born_with]
+        )
         self._set = _getter(list(given))
         self._given = tuple(given.values())
         self._template = queries[name]
