@@ -354,7 +354,7 @@ class App:
             raise AfterFork(
                 "this process was forked after the app was opened: open an app of its own in it"
             )
-        if _running_loop() is not self._loop:
+        if asyncio._get_running_loop() is not self._loop:  # None in a plain thread
             raise WrongLoop(
                 "the app belongs to another event loop: from other threads use "
                 "asyncio.run_coroutine_threadsafe(…, loop) with the loop that entered it"
@@ -736,10 +736,3 @@ def _public(
             raise outcome
         case _:
             return outcome
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None  # a plain thread

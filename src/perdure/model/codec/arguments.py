@@ -18,7 +18,7 @@ import msgspec
 from perdure.model.codec.base import Codec, codec_id, missing
 from perdure.model.codec.choose import codec_for
 from perdure.model.codec.errors import BadHint, BadPayload, Unencodable, told
-from perdure.model.limits import BadValue, check_payload
+from perdure.model.limits import BadValue, check_payload, payload_depth_max
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,12 @@ class ArgsCodec:
         except Unencodable as refused:
             place = self.params[len(texts)].name + refused.place.removeprefix("$")
             raise Unencodable(place, refused.reason) from refused
-        return self._text(texts), self._filled(values)
+        if len(texts) < len(self._codecs):
+            self._add_defaults(texts, values)
+        whole = "[" + ",".join(texts) + "]"
+        if len(whole) > payload_depth_max:  # a shorter one is under every bound
+            _check_whole(whole)
+        return whole, tuple(values)
 
     def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """Typed arguments; those missing at the end get their defaults. Raises `BadPayload`."""
@@ -90,20 +95,13 @@ class ArgsCodec:
             schema["prefixItems"] = items
         return schema | {"items": False} | ({"$defs": definitions} if definitions else {})
 
-    def _text(self, texts: list[str]) -> str:
-        # Defaults are stored too: a run must not change its input because the code changed a
-        # default.
+    def _add_defaults(self, texts: list[str], values: list[Any]) -> None:
+        # Stored too: a run must not change its input because the code changed a default.
+        values.extend(one.default for one in self.params[len(values) :])
         for text in self._default_texts[len(texts) :]:
             if text is None:
                 break
             texts.append(text)
-        whole = "[" + ",".join(texts) + "]"
-        # Each fits alone; together they may not, and what is stored must be readable again.
-        try:
-            check_payload(whole.encode())
-        except BadValue as over:
-            raise Unencodable("$", str(over)) from None
-        return whole
 
     def _decode_one(self, index: int, item: msgspec.Raw) -> Any:
         try:
@@ -131,6 +129,14 @@ class ArgsCodec:
 
     def _suffix(self) -> str:
         return f" by {self.where}" if self.where else ""
+
+
+def _check_whole(text: str) -> None:
+    """Each argument fits alone; together they may not, and what is stored must be readable again."""
+    try:
+        check_payload(text.encode())
+    except BadValue as over:
+        raise Unencodable("$", str(over)) from None
 
 
 def args_codec(params: Sequence[Param], where: str = "") -> ArgsCodec:

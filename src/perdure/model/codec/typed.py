@@ -24,7 +24,7 @@ from perdure.model.codec.values import (
     refuse_difference,
     refuse_unsound,
 )
-from perdure.model.limits import check_payload
+from perdure.model.limits import check_payload, int_max, int_min
 
 
 class TypedCodec(Codec):
@@ -148,7 +148,10 @@ class ScalarCodec(MsgspecCodec):
         self._kind: type = type(None) if hint is None else hint
 
     def roundtrip(self, value: Any) -> tuple[str, Any]:
-        if type(value) is self._kind:
+        kind = type(value)
+        if kind is self._kind:
+            if kind is int and int_min <= value <= int_max:
+                return str(value), value
             try:
                 text = scalar_text(value)
             except UnicodeEncodeError as error:
