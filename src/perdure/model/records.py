@@ -51,6 +51,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     published: str | None = None  # JSON object: what ctx.set shows to outsiders
     root_id: str | None = None  # the first event of the chain that led here
     depth: int = 0
+    origin: str | None = None  # digest of how it was started, once it continued as something else
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -72,6 +73,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     recorded_at: int | None = None
     retry_at: int | None = None
     superseded: int = 0  # 0 is the living row; retry renumbers the failed one
+    signal_id: str | None = None  # of the signal that ended a wait
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):

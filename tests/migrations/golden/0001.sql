@@ -4,42 +4,42 @@ CREATE TABLE commits (
     batch_id text not null unique,
     at integer not null
 ) strict;
-INSERT INTO "commits" VALUES(1,'01M7H35Q4ATVFRPZ3T85XF0001',1794796346507208);
-INSERT INTO "commits" VALUES(2,'01M7H35Q4C4RWWGS4W2SYE0000',1794796346508908);
-INSERT INTO "commits" VALUES(3,'01M7H35Q4HCC2THVPRSJM60000',1794796346513808);
-INSERT INTO "commits" VALUES(4,'01M7H35Q4KF2BY3Z8NH8ZH0000',1794796346516244);
-INSERT INTO "commits" VALUES(5,'01M7H35Q4S6XD2FE0820TG0000',1794796346521550);
-INSERT INTO "commits" VALUES(6,'01M7H35Q4TVJNYMGA6Y5SF0000',1794796346523286);
-INSERT INTO "commits" VALUES(7,'01M7H35Q4XGYH195G8EFHP0000',1794796346526068);
-INSERT INTO "commits" VALUES(8,'01M7H35Q4Z4EXCZA039X370000',1794796346527562);
-INSERT INTO "commits" VALUES(9,'01M7H35Q516EREFJ1DWXGF0000',1794796346529559);
-INSERT INTO "commits" VALUES(10,'01M7H35Q53TP6DNTPN26XF0000',1794796346531539);
-INSERT INTO "commits" VALUES(11,'01M7H35Q54CPWYZCBBGQ0Q0000',1794796346532853);
-INSERT INTO "commits" VALUES(12,'01M7H35Q563M1R0JXGW7YH0000',1794796346534349);
-INSERT INTO "commits" VALUES(13,'01M7H35Q57Y4K356YNV2Q40000',1794796346535581);
-INSERT INTO "commits" VALUES(14,'01M7H35Q5BQ9PNJHVFZTYS0000',1794796346539362);
-INSERT INTO "commits" VALUES(15,'01M7H35Q5CZ4DK0S38JCYQ0000',1794796346540737);
-INSERT INTO "commits" VALUES(16,'01M7H35Q5G53T100KHFDPP0000',1794796346544500);
-INSERT INTO "commits" VALUES(17,'01M7H35Q5HXCC0JK770HYR0001',1794796346545704);
-INSERT INTO "commits" VALUES(18,'01M7H35Q5M5D0FHS2GNDQM0000',1794796346548620);
-INSERT INTO "commits" VALUES(19,'01M7H35Q5NP1VPBG0QKAP80001',1794796346549860);
-INSERT INTO "commits" VALUES(20,'01M7H35Q5Q50EGF7KC34QT0001',1794796346551416);
-INSERT INTO "commits" VALUES(21,'01M7H35Q5RJ8H9155AWXD50001',1794796346552821);
-INSERT INTO "commits" VALUES(22,'01M7H35Q5T47WH18GJ3A5R0000',1794796346554143);
-INSERT INTO "commits" VALUES(23,'01M7H35Q5WHWGFNX2GKCER0000',1794796346556290);
-INSERT INTO "commits" VALUES(24,'01M7H35Q5X050TNJQ31S390000',1794796346557529);
-INSERT INTO "commits" VALUES(25,'01M7H35Q602YZGZMAQ0GJ30000',1794796346560198);
-INSERT INTO "commits" VALUES(26,'01M7H35Q6184KZQ14FTWPH0000',1794796346561319);
-INSERT INTO "commits" VALUES(27,'01M7H35Q637Q0F8SS7WVK00000',1794796346563195);
-INSERT INTO "commits" VALUES(28,'01M7H35Q67E0TX2ACHJPHF0000',1794796346567623);
-INSERT INTO "commits" VALUES(29,'01M7H35Q6946BZMY0ZK80S0000',1794796346570107);
-INSERT INTO "commits" VALUES(30,'01M7H35Q6J4FDK64829Z500000',1794796346578775);
-INSERT INTO "commits" VALUES(31,'01M7H35Q6MWNS0RYWV33CY0000',1794796346580607);
-INSERT INTO "commits" VALUES(32,'01M7H35Q6P5DHJCV0MXVMK0000',1794796346582577);
-INSERT INTO "commits" VALUES(33,'01M7H35Q6W19MPMS05XCXW0000',1794796346588221);
-INSERT INTO "commits" VALUES(34,'01M7H35Q6XH4TYWRTKS2YR0000',1794796346590024);
-INSERT INTO "commits" VALUES(35,'01M7H35Q70ZAGA3JS8T60J0000',1794796346592252);
-INSERT INTO "commits" VALUES(36,'01M7H35Q71W5ZG969NFZGM0000',1794796346593565);
+INSERT INTO "commits" VALUES(1,'01M7H4MTHXW0805BZW6V8K0001',1794797890109718);
+INSERT INTO "commits" VALUES(2,'01M7H4MTHYJK9EQFBRPV7K0000',1794797890111031);
+INSERT INTO "commits" VALUES(3,'01M7H4MTJ2S2H6H15DQZ770000',1794797890114912);
+INSERT INTO "commits" VALUES(4,'01M7H4MTJ54TF5YS34TCKK0000',1794797890117526);
+INSERT INTO "commits" VALUES(5,'01M7H4MTJ98WFM6GBDNGZ80000',1794797890121810);
+INSERT INTO "commits" VALUES(6,'01M7H4MTJBZ7HC8FQPPBCA0000',1794797890123555);
+INSERT INTO "commits" VALUES(7,'01M7H4MTJEN6NSC4HMP5X70000',1794797890127439);
+INSERT INTO "commits" VALUES(8,'01M7H4MTJH88217CQCRQ9E0000',1794797890129800);
+INSERT INTO "commits" VALUES(9,'01M7H4MTJMGENRZB9H08V70000',1794797890132392);
+INSERT INTO "commits" VALUES(10,'01M7H4MTJPQMHHPH2R7WT10000',1794797890134845);
+INSERT INTO "commits" VALUES(11,'01M7H4MTJRP290D7N3EB1D0000',1794797890136461);
+INSERT INTO "commits" VALUES(12,'01M7H4MTJT5TQ5YG5H8X2G0000',1794797890139068);
+INSERT INTO "commits" VALUES(13,'01M7H4MTJWEWKTSBXHWY9R0000',1794797890140656);
+INSERT INTO "commits" VALUES(14,'01M7H4MTK0RABBHM7NZ7JX0000',1794797890145075);
+INSERT INTO "commits" VALUES(15,'01M7H4MTK23R79FEHKZAEZ0000',1794797890146771);
+INSERT INTO "commits" VALUES(16,'01M7H4MTK6PYARY1JKV1X40000',1794797890151034);
+INSERT INTO "commits" VALUES(17,'01M7H4MTK86K3YJMC2A6N70001',1794797890152867);
+INSERT INTO "commits" VALUES(18,'01M7H4MTKBT500J9TRWDZ30000',1794797890156338);
+INSERT INTO "commits" VALUES(19,'01M7H4MTKDS9KWPYTV2X600001',1794797890158133);
+INSERT INTO "commits" VALUES(20,'01M7H4MTKGJWT1H48MDWGY0001',1794797890160413);
+INSERT INTO "commits" VALUES(21,'01M7H4MTKHH6F678ZGD1MG0001',1794797890162017);
+INSERT INTO "commits" VALUES(22,'01M7H4MTKK34TVKEGV3V710001',1794797890163434);
+INSERT INTO "commits" VALUES(23,'01M7H4MTKQZ1MFZ83PCGAB0000',1794797890167629);
+INSERT INTO "commits" VALUES(24,'01M7H4MTKSVCX16NCPQA8F0000',1794797890170084);
+INSERT INTO "commits" VALUES(25,'01M7H4MTKXW1PHR79DRD9M0000',1794797890173571);
+INSERT INTO "commits" VALUES(26,'01M7H4MTKZZ15Y9ZJPZND00000',1794797890175392);
+INSERT INTO "commits" VALUES(27,'01M7H4MTM2DNVZE1NAG0EN0000',1794797890178833);
+INSERT INTO "commits" VALUES(28,'01M7H4MTM7CD1BJMJPFGMB0000',1794797890183728);
+INSERT INTO "commits" VALUES(29,'01M7H4MTM9RJHQMZT3W1MF0000',1794797890186195);
+INSERT INTO "commits" VALUES(30,'01M7H4MTMJX62DAAXTA95B0000',1794797890194974);
+INSERT INTO "commits" VALUES(31,'01M7H4MTMMEFKZ5YY7HRJT0000',1794797890196694);
+INSERT INTO "commits" VALUES(32,'01M7H4MTMPR438DTRKTWSA0000',1794797890199224);
+INSERT INTO "commits" VALUES(33,'01M7H4MTMWRHXVDH2ZZYHB0000',1794797890204786);
+INSERT INTO "commits" VALUES(34,'01M7H4MTMYRVR342Q84EKV0000',1794797890206514);
+INSERT INTO "commits" VALUES(35,'01M7H4MTN0JYZXVBK9A3RF0000',1794797890208499);
+INSERT INTO "commits" VALUES(36,'01M7H4MTN1JXY6BZH6JDST0000',1794797890209739);
 CREATE TABLE dead_letters (
     dead_letter_id text not null unique,
     run_id text not null,
@@ -71,20 +71,20 @@ CREATE TABLE events (
     trace text,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "events" VALUES(1,'01M7H35Q4JY5GKX4B7YED30000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794796346513808,1794796346513808,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(2,'01M7H35Q4S32E1Y4Y91GPN0000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794796346521550,1794796346521550,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(3,'01M7H35Q4YR5Y12NFE0FCA0000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794796346526068,1794796346526068,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(4,'01M7H35Q4ZMER71RHMBNEP0000','workflow.run_started','run','01M7H35Q4Y1YZZHE4SF003ADKJ','{"run_id":"01M7H35Q4Y1YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794796346527562,1794796346527562,NULL,NULL,1,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(5,'01M7H35Q56HN5MV8YKGMNE0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794796346534349,1794796346534349,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(6,'01M7H35Q5BF7620X7DZZTR0000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794796346539362,1794796346539362,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(7,'01M7H35Q5MQP2P8A0XFGME0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794796346548620,1794796346548620,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(8,'01M7H35Q5NP1VPBG0QKAP80000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5NP1VPBG0QKAP80000","name":"item","path":"item","payload":0}',1794796346549860,1794796346549860,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(9,'01M7H35Q5Q50EGF7KC34QT0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5Q50EGF7KC34QT0000","name":"item","path":"item#2","payload":1}',1794796346551416,1794796346551416,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(10,'01M7H35Q5RJ8H9155AWXD50000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5RJ8H9155AWXD50000","name":"item","path":"item#3","payload":2}',1794796346552821,1794796346552821,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(11,'01M7H35Q5TB0W2JW6S8MX60000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794796346554143,1794796346554143,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(12,'01M7H35Q5SN6KRWE1QS6S50000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H35Q5SN6KRWE1QS6S50000","name":"item","path":"item","payload":3}',1794796346556290,1794796346556290,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(13,'01M7H35Q6066VF67JPNBSB0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794796346560198,1794796346560198,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(14,'01M7H35Q6YSCP03Q3BDT7R0000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794796346590024,1794796346590024,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(1,'01M7H4MTJ2XS36FP1JDYZ60000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794797890114912,1794797890114912,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(2,'01M7H4MTJ9BC2193MYT7V10000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794797890121810,1794797890121810,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(3,'01M7H4MTJF1AXT97CPD8JE0000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794797890127439,1794797890127439,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(4,'01M7H4MTJHK728N4ZRXSP90000','workflow.run_started','run','01M7H4MTJF1YZZHE4SF003ADKJ','{"run_id":"01M7H4MTJF1YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794797890129800,1794797890129800,NULL,NULL,1,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(5,'01M7H4MTJVK0Q59BXJCARG0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794797890139068,1794797890139068,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(6,'01M7H4MTK1K8Y559C8HY480000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794797890145075,1794797890145075,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(7,'01M7H4MTKCR6N1Y3M8YBYQ0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794797890156338,1794797890156338,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(8,'01M7H4MTKDS9KWPYTV2X600000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKDS9KWPYTV2X600000","name":"item","path":"item","payload":0}',1794797890158133,1794797890158133,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(9,'01M7H4MTKGJWT1H48MDWGY0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKGJWT1H48MDWGY0000","name":"item","path":"item#2","payload":1}',1794797890160413,1794797890160413,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(10,'01M7H4MTKHH6F678ZGD1MG0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKHH6F678ZGD1MG0000","name":"item","path":"item#3","payload":2}',1794797890162017,1794797890162017,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(11,'01M7H4MTKK9KA0KYG007TJ0000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794797890163434,1794797890163434,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(12,'01M7H4MTKK34TVKEGV3V710000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKK34TVKEGV3V710000","name":"item","path":"item","payload":3}',1794797890167629,1794797890167629,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(13,'01M7H4MTKXJC8BZADH0QVV0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794797890173571,1794797890173571,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(14,'01M7H4MTMYX2CFTTN7FED70000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794797890206514,1794797890206514,NULL,NULL,0,NULL,NULL,'json/1');
 CREATE TABLE keys (
     scope text not null,
     key text not null,
@@ -94,12 +94,12 @@ CREATE TABLE keys (
     created_at integer not null,
     primary key (scope, key)
 ) strict, without rowid;
-INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7H35Q5HXCC0JK770HYR0000","replaced":null}','paused',1794796346545704);
+INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7H4MTK86K3YJMC2A6N70000","replaced":null}','paused',1794797890152867);
 CREATE TABLE meta (
     name text primary key,
     value text not null
 ) strict, without rowid;
-INSERT INTO "meta" VALUES('created','01M7H35Q48X3W3DY1WQRTH0000');
+INSERT INTO "meta" VALUES('created','01M7H4MTHV7ZWEAAT1GK890000');
 INSERT INTO "meta" VALUES('min_code','1');
 INSERT INTO "meta" VALUES('schema','1');
 CREATE TABLE runs (
@@ -129,16 +129,17 @@ CREATE TABLE runs (
     published text,
     root_id text,
     depth integer not null,
+    origin text,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794796346513808,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794796346521550,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794796346526068,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('01M7H35Q4Y1YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794796346527562,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,'json/1');
-INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794796346534349,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794796346539362,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794796346548620,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'json/1');
-INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794796346560198,0,NULL,0,3,NULL,1794796346590024,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,'json/1');
+INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794797890114912,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794797890121810,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794797890127439,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "runs" VALUES('01M7H4MTJF1YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794797890129800,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,NULL,'json/1');
+INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794797890139068,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794797890145075,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794797890156338,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'7e0fc0b9e70c9fe4bb4a1e55bdac08b8','json/1');
+INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794797890173571,0,NULL,0,3,NULL,1794797890206514,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,NULL,'json/1');
 CREATE TABLE signals (
     signal_id text not null unique,
     position integer not null,
@@ -152,7 +153,7 @@ CREATE TABLE signals (
     expires_at integer,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "signals" VALUES('01M7H35Q5HXCC0JK770HYR0000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794796346545704,NULL,'json/1');
+INSERT INTO "signals" VALUES('01M7H4MTK86K3YJMC2A6N70000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794797890152867,NULL,'json/1');
 CREATE TABLE steps (
     run_id text not null,
     generation integer not null,
@@ -170,33 +171,34 @@ CREATE TABLE steps (
     recorded_at integer,
     retry_at integer,
     superseded integer not null,
+    signal_id text,
     codec text not null default 'json/1',
     unique (run_id, generation, path, superseded)
 ) strict;
-INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794796346515395,1794796346515503,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve","delay_us":null,"until_at":null},{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794799946516244,"deadline_ix":1}',1794796346516244,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346523286,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7H35Q4Y1YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794796346527562,1794796346527562,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346527562,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7H35Q4Y1YZZHE4SF003ADKJ","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346529559,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('01M7H35Q4Y1YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346532853,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794799946535581,"deadline_ix":0}',1794796346535581,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346540737,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346549860,1794796346549860,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346551416,1794796346551416,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794796346551132,1794796346551202,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346552821,1794796346552821,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794796346552516,1794796346552578,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794796346553813,1794796346553869,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346556290,1794796346556290,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794796346557315,1794796346557363,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794796346557529,NULL,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794796346561319,1794796346561319,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794796346561051,1794796346561098,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794796346580227,1794796346580284,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794796346580607,1794796346580607,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794796346581688,1794796346582289,NULL,0,'json/1');
-INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","target":"","delay_us":5000,"until_at":null}],"deadline_at":1794796346587577,"deadline_ix":0}',1794796346582577,1794796346588221,NULL,0,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794797890116767,1794797890116851,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve","delay_us":null,"until_at":null},{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794801490117526,"deadline_ix":1}',1794797890117526,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890123555,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7H4MTJF1YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794797890129800,1794797890129800,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890129800,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7H4MTJF1YZZHE4SF003ADKJ","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890132392,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('01M7H4MTJF1YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890136461,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794801490140656,"deadline_ix":0}',1794797890140656,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890146771,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890158133,1794797890158133,NULL,0,'01M7H4MTKDS9KWPYTV2X600000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890160413,1794797890160413,NULL,0,'01M7H4MTKGJWT1H48MDWGY0000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794797890160105,1794797890160179,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890162017,1794797890162017,NULL,0,'01M7H4MTKHH6F678ZGD1MG0000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794797890161764,1794797890161809,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794797890163071,1794797890163109,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890167629,1794797890167629,NULL,0,'01M7H4MTKK34TVKEGV3V710000','json/1');
+INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794797890169424,1794797890169494,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890170084,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794797890175392,1794797890175392,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794797890175094,1794797890175151,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794797890196344,1794797890196407,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794797890196694,1794797890196694,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794797890197794,1794797890198404,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","target":"","delay_us":5000,"until_at":null}],"deadline_at":1794797890204224,"deadline_ix":0}',1794797890199224,1794797890204786,NULL,0,NULL,'json/1');
 CREATE TABLE watchers (
     run_id text not null,
     path text not null,
@@ -209,13 +211,13 @@ CREATE TABLE watchers (
     deadline_ix integer,
     primary key (run_id, path, ix)
 ) strict, without rowid;
-INSERT INTO "watchers" VALUES('01M7H35Q4Y1YZZHE4SF003ADKJ','go',0,0,'signal','go',1794796346532853,NULL,NULL);
-INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794796346516244,1794799946516244,1);
-INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794796346557529,NULL,NULL);
-INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794796346527562,NULL,NULL);
-INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7H35Q4Y1YZZHE4SF003ADKJ',1794796346529559,NULL,NULL);
-INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794796346535581,1794799946535581,0);
-INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794796346523286,NULL,NULL);
+INSERT INTO "watchers" VALUES('01M7H4MTJF1YZZHE4SF003ADKJ','go',0,0,'signal','go',1794797890136461,NULL,NULL);
+INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794797890117526,1794801490117526,1);
+INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794797890170084,NULL,NULL);
+INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794797890129800,NULL,NULL);
+INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7H4MTJF1YZZHE4SF003ADKJ',1794797890132392,NULL,NULL);
+INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794797890140656,1794801490140656,0);
+INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794797890123555,NULL,NULL);
 CREATE TABLE workers (
     worker_id text primary key,
     started_at integer not null,

@@ -23,9 +23,9 @@ from perdure.store.handlers.sending import refused_when_new, send_signal
 from perdure.store.tables import Tables
 
 
-def _digest(input: str) -> str:
-    """A short fingerprint of what a key was used for; equal asks have equal ones."""
-    return hashlib.blake2b(input.encode(), digest_size=16).hexdigest()
+def digest(*parts: str) -> str:
+    """A short fingerprint of what an id or a key was used for; equal asks have equal ones."""
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
@@ -42,7 +42,7 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
             KeyRecord(
                 scope=start_scope(op.workflow),
                 key=op.key,
-                digest=_digest(op.input),
+                digest=digest(op.input),
                 answer=op.run_id,
                 run_id=op.run_id,
                 created_at=tables.now,
@@ -65,7 +65,7 @@ def _found_by_key(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
     if used is None:
         return None
     run = tables.run(used.answer)
-    if run is None or used.digest != _digest(op.input):
+    if run is None or used.digest != digest(op.input):
         return Refusal(
             "conflict", f"key {op.key!r} was used to start {op.workflow!r} with another input"
         )
@@ -76,10 +76,15 @@ def _found_by_id(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
     run = tables.run(op.run_id)
     if run is None:
         return None
+    if run.origin is not None:
+        # Workflow and input are those of its generation now; the id names what was started under it.
+        if run.origin != digest(op.workflow, op.input):
+            problem = "was started as another workflow or with another input"
+            return Refusal("conflict", f"run {op.run_id!r} exists and {problem}")
+        return Started(run, False)
     if run.workflow != op.workflow:
         return Refusal("conflict", f"run {op.run_id!r} exists and is of workflow {run.workflow!r}")
-    # A later generation has another input; the id still names the same run.
-    if run.generation == 0 and run.input != op.input:
+    if run.input != op.input:
         return Refusal("conflict", f"run {op.run_id!r} exists with another input")
     return Started(run, False)
 

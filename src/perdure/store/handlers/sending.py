@@ -158,7 +158,9 @@ def _not_waiting(run: RunRecord, op: ops.SendSignal) -> Refusal:
 def _deliver(
     tables: Tables, run: RunRecord, op: ops.SendSignal, watcher: WatcherRecord
 ) -> Delivered:
-    if not waiting.resolve(tables, run, watcher.path, winner=watcher.ix, value=op.payload):
+    if not waiting.resolve(
+        tables, run, watcher.path, winner=watcher.ix, value=op.payload, signal_id=op.signal_id
+    ):
         raise AssertionError(f"nobody waits at {watcher.path!r} of run {run.run_id!r}")
     told = {"signal_id": op.signal_id, "name": op.name, "path": watcher.path}
     waiting.tell_delivered(tables, run, told, op.payload)

@@ -34,7 +34,7 @@ from perdure.model.records import (
 from perdure.model.status import TERMINAL
 from perdure.store.handlers import waiting
 from perdure.store.handlers.facts import bury, move, put, tell
-from perdure.store.handlers.owning import start_run
+from perdure.store.handlers.owning import digest, start_run
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
 
@@ -277,12 +277,11 @@ def reject_signal(tables: Tables, op: ops.RejectSignal) -> TurnOutcome:
     if step is None or step.state != "done":
         return Moved(run.revision, run.pause_requested, run.cancel_requested)
     _record(tables, run, op)
-    letter_id = waiting.bury_delivered(tables, run, step, op.reason, "rejected")
-    if letter_id is not None:
-        told = {"signal_id": letter_id, "path": op.path, "reason": op.reason}
-        tell(tables, run, "signal.rejected", told)
-    reopened = replace(step, state="open", seq=0, value=None, winner=None, recorded_at=None)
-    tables.put_step(reopened)
+    rejected = waiting.bury_delivered(tables, run, step, op.reason, "rejected")
+    if rejected is not None:
+        told = {"signal_id": rejected.signal_id, "name": rejected.name}
+        tell(tables, run, "signal.rejected", {**told, "path": op.path, "reason": op.reason})
+    tables.put_step(waiting.reopened(step))
     decided = waiting.open_wait(tables, run, op.wait)
     _tell_deadline(tables, run)
     return _advanced(tables, run, () if decided is None else (decided,))
@@ -382,6 +381,7 @@ def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:
         workflow=op.workflow,
         version=op.version,
         input=op.input,
+        origin=run.origin or digest(run.workflow, run.input),
     )
     return _advanced(tables, run)
 

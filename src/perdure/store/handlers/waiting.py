@@ -97,14 +97,25 @@ def _take(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> dic
         taken = _take_signal(tables, run, wait, spec, signals)
         if taken is not None:
             return taken
+    ended = _first_ended(tables, wait, spec)
+    if ended is not None:
+        return ended
+    if spec.deadline_at is not None and spec.deadline_at <= tables.now:
+        return {"state": "done", "winner": spec.deadline_ix, "value": "null"}
+    return None
+
+
+def _first_ended(tables: Tables, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any] | None:
+    """Of several runs that have ended the one that ended first; a run that never was counts as ended now."""
+    found: list[tuple[int, dict[str, Any]]] = []
     for ix, condition in enumerate(wait.on):
         if condition.kind == "run":
             ended = ended_run(tables, condition.target, ix, spec.deadline_at)
             if ended is not None:
-                return ended
-    if spec.deadline_at is not None and spec.deadline_at <= tables.now:
-        return {"state": "done", "winner": spec.deadline_ix, "value": "null"}
-    return None
+                target = tables.run(condition.target)
+                at = None if target is None else target.finished_at
+                found.append((tables.now if at is None else at, ended))
+    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def _take_signal(
@@ -125,7 +136,12 @@ def _take_signal(
             continue
         told = {"signal_id": signal.signal_id, "name": signal.name, "path": wait.path}
         tell_delivered(tables, run, told, signal.payload)
-        return {"state": "done", "winner": ix_of[signal.name], "value": signal.payload}
+        return {
+            "state": "done",
+            "winner": ix_of[signal.name],
+            "value": signal.payload,
+            "signal_id": signal.signal_id,
+        }
     return None
 
 
@@ -140,10 +156,7 @@ def expire(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
     """Say on the ledger that a buffered signal outlived its time. The caller removes the row."""
     told = {"signal_id": signal.signal_id, "name": signal.name}
     tell(tables, run, "signal.expired", told, event_id=signal.signal_id)
-    claim = claim_on(run, signal.name, signal.path)
-    held = tables.key(*claim)
-    if held is not None and held.answer == signal.signal_id:
-        tables.delete_key(*claim)  # it never reached the workflow: the next one may have the claim
+    _free_claim(tables, run, signal)
 
 
 def claim_on(run: RunRecord, name: str, path: str | None) -> tuple[str, str]:
@@ -151,12 +164,13 @@ def claim_on(run: RunRecord, name: str, path: str | None) -> tuple[str, str]:
     return keys.claim_on(run.run_id, run.generation, name, path)
 
 
-def _free_rejected(tables: Tables, run: RunRecord, name: str, path: str | None) -> None:
-    """A signal that the code refused gives its claim back, unless the claim is one that still waits."""
-    claim = claim_on(run, name, path)
-    held = tables.key(*claim)
-    if held is not None and all(held.answer != one.signal_id for one in tables.signals(run.run_id)):
-        tables.delete_key(*claim)
+def _free_claim(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
+    """A signal that never reached the workflow gives its claim back: the next one may have it."""
+    for path in {None, signal.path}:
+        claim = claim_on(run, signal.name, path)
+        held = tables.key(*claim)
+        if held is not None and held.answer == signal.signal_id:
+            tables.delete_key(*claim)
 
 
 def tell_delivered(tables: Tables, run: RunRecord, told: dict[str, Any], payload: str) -> None:
@@ -221,6 +235,7 @@ def resolve(
     value: str | None = None,
     state: Any = "done",
     error: str | None = None,
+    signal_id: str | None = None,
 ) -> bool:
     """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
 
@@ -240,11 +255,19 @@ def resolve(
         error=error,
         winner=winner,
         recorded_at=tables.now,
+        signal_id=signal_id,
     )
     tables.put_step(step)
     tables.delete_watchers(run.run_id, path)
     awaken(tables, run, completion_of(step))
     return True
+
+
+def reopened(step: StepRecord) -> StepRecord:
+    """A decided wait as it was before: whatever ended it did not count."""
+    return replace(
+        step, state="open", seq=0, value=None, winner=None, signal_id=None, recorded_at=None
+    )
 
 
 def close(tables: Tables, run: RunRecord, path: str) -> None:
@@ -271,26 +294,22 @@ def bury_delivered(
     step: StepRecord,
     reason: str,
     cause: Literal["rejected", "left"],
-) -> str | None:
-    """Dead-letter the signal that a decided wait holds; gives the letter's id, None if none won."""
-    if step.wait is None or step.winner is None or step.value is None:
+) -> SignalRecord | None:
+    """Dead-letter the signal that a decided wait holds, under its own id; None if no signal won."""
+    if step.wait is None or step.winner is None or step.signal_id is None:
         return None
-    condition = _decode_spec(step.wait).on[step.winner]
-    if condition.kind != "signal":
-        return None
-    letter = SignalRecord(
-        signal_id=tables.ulid(),
+    signal = SignalRecord(
+        signal_id=step.signal_id,
         position=0,
         run_id=run.run_id,
-        name=condition.target,
+        name=_decode_spec(step.wait).on[step.winner].target,
         path=None,
-        payload=step.value,
+        payload=step.value or "null",
         policy="all",
         on_end="dead_letter",
         received_at=step.recorded_at or tables.now,
     )
-    bury(tables, run, letter, reason, cause)
+    bury(tables, run, signal, reason, cause)
     if cause == "rejected":
-        _free_rejected(tables, run, condition.target, None)
-        _free_rejected(tables, run, condition.target, step.path)
-    return letter.signal_id
+        _free_claim(tables, run, replace(signal, path=step.path))
+    return signal

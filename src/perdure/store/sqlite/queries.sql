@@ -254,7 +254,7 @@ on conflict (run_id, generation, path, superseded) do update set
     kind = excluded.kind, name = excluded.name, state = excluded.state, seq = excluded.seq,
     value = excluded.value, error = excluded.error, attempt = excluded.attempt, winner = excluded.winner,
     wait = excluded.wait, started_at = excluded.started_at, recorded_at = excluded.recorded_at,
-    retry_at = excluded.retry_at;
+    retry_at = excluded.retry_at, signal_id = excluded.signal_id;
 
 -- name: supersede_step
 -- The living row takes the next number of its path and is never found by path again.

@@ -47,6 +47,7 @@ _born_with: Final = frozenset(
         "key",
         "root_id",
         "depth",
+        "origin",
     }
 )
 

@@ -186,11 +186,20 @@ def _wrong_buffer(life: Life) -> Iterator[str]:
 
 
 async def _wrong_dispositions(store: Store, lives: list[Life]) -> AsyncIterator[str]:
-    """S1: a signal is in one place only: the buffer, the dead letters, or decided on the ledger."""
+    """S1: a signal is in one place only: the buffer, the dead letters, or decided on the ledger.
+
+    Only what was refused or left where it had been delivered is a letter beside the fact of its delivery.
+    """
+    letters = await store.dead_letters(None, "", _every_row)
+    facts = [one for one in await everything(store.events) if one.type.startswith("signal.")]
     places = Counter(signal.signal_id for life in lives for signal in life.signals)
-    places.update(one.dead_letter_id for one in await store.dead_letters(None, "", _every_row))
-    places.update(
-        one.event_id for one in await everything(store.events) if one.type.startswith("signal.")
+    places.update(one.dead_letter_id for one in letters)
+    places.update(one.event_id for one in facts)
+    delivered = {one.event_id for one in facts if one.type == "signal.delivered"}
+    places.subtract(
+        one.dead_letter_id
+        for one in letters
+        if one.cause != "ended" and one.dead_letter_id in delivered
     )
     for signal_id, count in places.items():
         if count > 1:

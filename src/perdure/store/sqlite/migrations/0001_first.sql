@@ -44,6 +44,7 @@ create table runs (
     published text,
     root_id text,
     depth integer not null,
+    origin text,
     codec text not null default 'json/1'
 ) strict;
 
@@ -77,6 +78,7 @@ create table steps (
     recorded_at integer,
     retry_at integer,
     superseded integer not null,
+    signal_id text,
     codec text not null default 'json/1',
     unique (run_id, generation, path, superseded)
 ) strict;
