@@ -46,6 +46,23 @@ class TestCatalogue(Subject):
         await d.start("r1")
         assert isinstance(await d.signal("r1", "anything"), Buffered)
 
+    async def test_what_one_process_saw_a_workflow_wait_for_stays_known(self, d: Driver) -> None:
+        await d.declare(declared(strict=False, go=entry("all")))
+        await d.declare(declared(strict=False, stop=entry("first")))
+        await d.start("r1")
+        for name in ("go", "go", "stop", "stop"):
+            await d.signal("r1", name)
+        assert [one.name for one in await d.store.buffered("r1")] == ["go", "go", "stop"]
+
+    async def test_a_workflow_that_begins_to_declare_forgets_what_was_only_seen(
+        self, d: Driver
+    ) -> None:
+        await d.declare(declared(strict=False, go=entry("all")))
+        await d.declare(declared(stop=entry()))
+        await d.start("r1")
+        answer = await d.signal("r1", "go")
+        assert isinstance(answer, Refusal) and answer.code == "unknown_signal"
+
     async def test_a_workflow_that_nobody_declared_accepts_any(self, d: Driver) -> None:
         await d.start("r1", workflow="unheard-of")
         assert isinstance(await d.signal("r1", "anything"), Buffered)

@@ -134,6 +134,15 @@ class TestOwners(Subject):
         assert woken.revision == run.revision + 1
         assert {wake.kind for wake in d.heard[-1].wakes} >= {"ready"}
 
+    async def test_the_owner_elsewhere_learns_that_its_parked_run_was_woken(
+        self, d: Driver
+    ) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = "worker-2"
+        await d.signal("r1", "go")
+        lost = [one for one in d.heard[-1].wakes if one.kind == "control"]
+        assert [(one.owner, one.lost) for one in lost] == [(WORKER, True)]
+
     async def test_the_former_owner_is_fenced_after_that(self, d: Driver) -> None:
         run = await d.start_waiting("r1", signal("go"))
         await d.signal("r1", "go")

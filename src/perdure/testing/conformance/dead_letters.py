@@ -2,7 +2,7 @@
 
 from perdure.model.outcomes import Buffered, Delivered, Finished, NotFound, Refusal
 from perdure.model.records import DeadLetterRecord
-from perdure.testing.conformance.driver import Driver, declared, entry, signal
+from perdure.testing.conformance.driver import WORKER, Driver, declared, entry, signal, wait
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
 
@@ -57,6 +57,37 @@ class TestDeadLetters(Subject):
         assert await d.resend(letter) == Finished("dead", "failed")
         assert await d.resend(letter, to="nobody") == NotFound("nobody")
         assert await dump(d.store) == before
+
+    async def test_a_letter_to_another_run_forgets_the_path_it_was_addressed_to(
+        self, d: Driver
+    ) -> None:
+        await d.start("dead")
+        await d.signal("dead", "go", "1", signal_id="s1", path="elsewhere")
+        await d.fail("dead")
+        await d.start_waiting("r1", signal("go"))
+        assert isinstance(await d.resend("s1", to="r1"), Delivered)
+
+    async def test_a_letter_sent_again_still_becomes_one_at_the_end(self, d: Driver) -> None:
+        await d.start("dead")
+        await d.signal("dead", "go", "1", on_end="dead_letter", signal_id="s1")
+        await d.finish("dead")
+        await d.start("r1")
+        await d.resend("s1", to="r1")
+        await d.finish("r1")
+        assert [one.payload for one in await d.store.dead_letters("r1", "", 10)] == ["1"]
+
+    async def test_a_rejected_letter_is_sent_again_beside_others_of_its_name(
+        self, d: Driver
+    ) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", '"no"')
+        await d.reject("r1", wait("w", signal("go"), known=True))
+        (letter,) = await d.store.dead_letters("r1", "", 10)
+        await d.start("r2")
+        await d.signal("r2", "go", "1", policy="all")
+        await d.resend(letter.dead_letter_id, to="r2")
+        assert await d.payloads("r2") == ["1", '"no"']
 
     async def test_letters_keep_their_policy(self, d: Driver) -> None:
         """Two of a kind that is kept in a queue must not replace each other."""

@@ -286,6 +286,15 @@ class Driver:
         answer: TurnOutcome = await self.turn(ops.Finish, run_id, **fields)
         return answer
 
+    async def end(self, run_id: str, how: str) -> None:
+        """End a run: "finish", "fail", "terminate", or "cancelled" by its own code."""
+        if how == "cancelled":
+            await self.cancel(run_id)
+            await self.record_cancel(run_id)
+            await self.finish(run_id, status="cancelled", output=None)
+        else:
+            await getattr(self, how)(run_id)
+
     async def continue_as(
         self, run_id: str, input: str = "null", *, workflow: str = WORKFLOW, **fields: Any
     ) -> TurnOutcome:
@@ -360,6 +369,10 @@ class Driver:
         return answer
 
     # --- what came of it ---
+
+    def deadlines_told(self) -> list[int]:
+        """The deadlines that the last op told to whoever sleeps until the next one."""
+        return [one.at for one in self.heard[-1].wakes if one.kind == "deadline"]
 
     async def run(self, run_id: str) -> RunRecord:
         """The run, which must exist."""

@@ -73,6 +73,18 @@ class TestRecovery(Subject):
         d.clock.set(d.clock.now() + 9 * SECOND)
         assert await d.recover() == Counted(0)
 
+    async def test_the_row_of_a_dead_worker_is_cleared_away_by_the_next(self, d: Driver) -> None:
+        await d.beat("worker-2", lease_us=10 * SECOND)
+        d.advance("11s")
+        await d.beat("worker-3", lease_us=10 * SECOND)
+        assert (await d.store.counts())["workers"] == 2  # worker-1 lives on, worker-2 is gone
+
+    async def test_a_beat_leaves_other_living_workers_alone(self, d: Driver) -> None:
+        await d.start("r1")  # of worker-1, which lives
+        await d.beat("worker-2")
+        assert (await d.store.counts())["workers"] == 2
+        assert not await d.store.has_orphans()
+
     async def test_a_worker_that_beats_again_after_its_run_was_taken_is_fenced(
         self, d: Driver
     ) -> None:

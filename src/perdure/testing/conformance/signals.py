@@ -46,9 +46,11 @@ class TestSignals(Subject):
         assert await dump(d.store) == before
 
     async def test_a_signal_to_a_run_that_has_ended_stores_nothing(self, d: Driver) -> None:
-        for run_id, end in (("r1", d.finish), ("r2", d.fail), ("r3", d.terminate)):
+        for run_id, end in zip(
+            ("r1", "r2", "r3", "r4"), ("finish", "fail", "terminate", "cancelled"), strict=True
+        ):
             await d.start(run_id)
-            await end(run_id)
+            await d.end(run_id, end)
             before = await dump(d.store)
             answer = await d.signal(run_id, "go", key="k")
             assert answer == Finished(run_id, (await d.run(run_id)).status)
@@ -92,6 +94,11 @@ class TestSignals(Subject):
         assert completed(await d.suspend("r1", wait("w#2", signal("go")))) == []
         assert await d.status("r1") == "waiting"
 
+    async def test_nobody_is_told_of_a_signal_that_is_kept(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go")
+        assert d.heard[-1].wakes == ()
+
     async def test_buffer_false_is_refused_when_nobody_waits(self, d: Driver) -> None:
         await d.start("r1")
         assert _code(await d.signal("r1", "go", buffer=False)) == "not_waiting"
@@ -119,6 +126,16 @@ class TestSignals(Subject):
         await d.signal("r1", "stop")
         assert isinstance(await d.signal("r1", "go", "4"), Buffered)
         assert _code(await d.signal("r1", "more")) == "full"
+
+    async def test_a_first_that_the_full_buffer_refused_claims_nothing(
+        self, d: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "buffered_per_run_max", 1)
+        await d.start("r1")
+        await d.signal("r1", "other")
+        assert _code(await d.signal("r1", "go", policy="first")) == "full"
+        await d.suspend("r1", wait("w", signal("other")))
+        assert isinstance(await d.signal("r1", "go", policy="first"), Buffered)
 
     async def test_a_buffer_is_bounded_by_the_size_of_what_it_holds(
         self, d: Driver, monkeypatch: pytest.MonkeyPatch
@@ -190,6 +207,15 @@ class TestSignals(Subject):
         d.advance("2s")
         await d.fire()
         assert isinstance(await d.signal("r1", "go", policy="first"), Buffered)
+
+    async def test_an_expired_first_frees_the_claim_of_its_own_path_only(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go", policy="first")
+        await d.signal("r1", "go", policy="first", path="a", ttl="1s")
+        d.advance("2s")
+        await d.fire()
+        assert isinstance(await d.signal("r1", "go", policy="first", path="a"), Buffered)
+        assert _code(await d.signal("r1", "go", policy="first")) == "taken"
 
     async def test_a_first_is_not_freed_by_another_that_expires(self, d: Driver) -> None:
         await d.start("r1")
@@ -368,6 +394,20 @@ class TestSignals(Subject):
         assert await d.payloads("r1") == ["2"]
         assert len(await d.facts("signal.expired")) == 1
 
+    async def test_a_signal_at_its_time_to_live_is_not_cleared_away(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go", "1", ttl="1m")
+        d.advance("1m")
+        assert (await d.fire()).count == 0
+        assert completed(await d.suspend("r1", wait("w", signal("go")))) == [("w", 0, "1")]
+
+    async def test_a_buffered_time_to_live_is_told_to_whoever_sleeps_until_the_next(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go", "1", ttl="1m")
+        assert d.deadlines_told() == [d.clock.now() + HOUR // 60]
+
     # --- the run's end ---
 
     async def test_what_was_never_taken_leaves_the_buffer_with_the_run(self, d: Driver) -> None:
@@ -388,16 +428,21 @@ class TestSignals(Subject):
         assert (letter.dead_letter_id, letter.name, letter.payload) == ("s1", "go", "1")
         assert len(await d.facts("signal.discarded")) == 2
 
+    @pytest.mark.parametrize("end", ["terminate", "cancelled"])
+    async def test_on_end_dead_letter_keeps_it_whatever_the_end(self, d: Driver, end: str) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go", "1", on_end="dead_letter", signal_id="s1")
+        await d.end("r1", end)
+        (letter,) = await d.store.dead_letters("r1", "", 10)
+        assert (letter.dead_letter_id, letter.payload) == ("s1", "1")
+        (told,) = await d.told("signal.discarded")
+        assert (told["signal_id"], told["dead_letter"]) == ("s1", True)
+
     @pytest.mark.parametrize("end", ["finish", "terminate", "cancelled"])
     async def test_every_end_empties_the_buffer(self, d: Driver, end: str) -> None:
         await d.start("r1")
         await d.signal("r1", "go")
-        if end == "cancelled":
-            await d.cancel("r1")
-            await d.record_cancel("r1")
-            await d.finish("r1", status="cancelled", output=None)
-        else:
-            await getattr(d, end)("r1")
+        await d.end("r1", end)
         assert await d.payloads("r1") == []
         assert len(await d.facts("signal.discarded")) == 1
 

@@ -78,6 +78,28 @@ class TestStarting(Subject):
         again = await d.start("r1", input="1")
         assert isinstance(again, Started) and not again.created
 
+    async def test_an_id_whose_run_went_on_as_another_workflow_still_names_it(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1", input="1")
+        await d.continue_as("r1", "2", workflow="refunds")
+        again = await d.start("r1", input="1")
+        assert isinstance(again, Started) and not again.created
+
+    async def test_an_id_with_another_input_is_a_conflict_also_in_a_later_generation(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1", input="1")
+        await d.continue_as("r1", "2")
+        assert _code(await d.start("r1", input="3")) == "conflict"
+
+    async def test_an_id_names_what_was_started_not_what_it_went_on_as(self, d: Driver) -> None:
+        await d.start("r1", input="1")
+        await d.continue_as("r1", "2", workflow="refunds")
+        await d.continue_as("r1", "3", workflow="refunds")
+        assert _code(await d.start("r1", workflow="refunds", input="3")) == "conflict"
+        assert isinstance(await d.start("r1", input="1"), Started)
+
     async def test_the_same_key_gives_the_first_run_whatever_id_is_asked_for(
         self, d: Driver
     ) -> None:
@@ -130,6 +152,17 @@ class TestStarting(Subject):
         await d.start("r1", start_at=d.clock.now() - HOUR)
         assert await d.status("r1") == "running"
 
+    async def test_a_start_at_this_very_moment_is_a_start_now(self, d: Driver) -> None:
+        await d.start("r1", start_at=d.clock.now())
+        assert await d.status("r1") == "running"
+
+    async def test_a_run_that_nobody_owns_is_told_to_be_ready(self, d: Driver) -> None:
+        await d.start("r1", owner=None)
+        assert [(one.kind, one.run_id) for one in d.heard[-1].wakes] == [("ready", "r1")]
+        at = d.clock.now() + HOUR
+        await d.start("r2", start_at=at)
+        assert [(one.kind, one.at) for one in d.heard[-1].wakes] == [("ready", at)]
+
     async def test_what_the_starter_says_about_the_run_is_kept(self, d: Driver) -> None:
         said = {"tags": '{"eu":"yes"}', "entity_type": "order", "entity_id": "42", "key": "k"}
         await d.start("r1", **said)
@@ -155,6 +188,11 @@ class TestSignalWithStart(Subject):
         started, sent = await d.signal_with_start("r1", "go", "1")
         assert not started.created
         assert isinstance(sent, Delivered)
+
+    async def test_a_run_that_is_there_may_be_signalled_without_a_buffer(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        started, sent = await d.signal_with_start("r1", "go", buffer=False)
+        assert not started.created and isinstance(sent, Delivered)
 
     async def test_a_run_found_by_its_key_gets_the_signal(self, d: Driver) -> None:
         await d.start("r1", key="k")

@@ -34,6 +34,16 @@ class TestSteering(Subject):
         assert await getattr(d, steer)("r1") == Finished("r1", "completed")
         assert await dump(d.store) == before
 
+    @pytest.mark.parametrize("steer", ["terminate", "pause"])
+    async def test_a_sleeping_run_ends_or_pauses_at_once(self, d: Driver, steer: str) -> None:
+        await d.start("r1")
+        await d.suspend("r1", sleep("s", "1h"))
+        answer = await getattr(d, steer)("r1")
+        assert isinstance(answer, Steered) and answer.status in ("terminated", "paused")
+        assert await d.watchers("r1") == []
+        d.advance("2h")
+        assert (await d.fire()).count == 0
+
 
 class TestCancel(Subject):
     async def test_a_running_run_is_told_by_its_revision(self, d: Driver) -> None:
@@ -93,6 +103,13 @@ class TestCancel(Subject):
         assert [(await d.step("r1", path)).state for path in "ab"] == ["abandoned", "abandoned"]
         assert await d.watchers("r1") == []
 
+    async def test_results_are_recorded_with_a_cancel_before_it(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.cancel("r1")
+        await d.record_cancel("r1", steps=(done("a", "1"),))
+        a, mark = await d.store.history("r1")
+        assert (a.path, mark.path) == ("a", CANCEL_PATH) and a.seq < mark.seq
+
     async def test_cleanup_may_run_steps_and_wait(self, d: Driver) -> None:
         await d.start("r1")
         await d.cancel("r1")
@@ -139,6 +156,60 @@ class TestCancel(Subject):
         await d.fail("child")
         await d.batch(ops.Retry(run_id="child"), ops.Cancel(run_id="r1"))
         assert (await d.run("child")).cancel_requested
+
+    async def test_a_child_that_is_started_before_the_code_knew_of_the_cancel_is_cancelled_too(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1")
+        await d.cancel("r1")
+        child = d.start_op("child", owner=None, parent_run_id="r1", parent_path="call")
+        await d.record_send("r1", "call", child, kind="start")
+        assert (await d.run("child")).cancel_requested
+        await d.record_cancel("r1", "call.result")
+        cleanup = d.start_op("cleanup", owner=None, parent_run_id="r1", parent_path="cleanup")
+        await d.record_send("r1", "cleanup", cleanup, kind="start")
+        assert not (await d.run("cleanup")).cancel_requested
+
+    async def test_a_cancelled_child_that_is_quicker_leaves_its_parent_to_its_own_cancel(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1")
+        await d.start("child", parent_run_id="r1")
+        await d.suspend("r1", wait("w", run("child")))
+        await d.cancel("r1")
+        await d.record_cancel("child")
+        await d.finish("child", status="cancelled", output=None)
+        assert (await d.step("r1", "w")).state == "open"
+        await d.claim()
+        await d.record_cancel("r1", "w")
+        assert (await d.step("r1", "w")).state == "abandoned"
+
+    async def test_a_second_cancel_leaves_what_the_cleanup_started_alone(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.cancel("r1")
+        await d.record_cancel("r1")
+        child = d.start_op("cleanup", owner=None, parent_run_id="r1", parent_path="cleanup")
+        await d.record_send("r1", "cleanup", child, kind="start")
+        await d.cancel("r1")
+        assert not (await d.run("cleanup")).cancel_requested
+
+    @pytest.mark.parametrize("steer", ["cancel", "terminate"])
+    async def test_a_family_whose_ids_were_used_anew_is_steered_to_its_end(
+        self, d: Driver, steer: str
+    ) -> None:
+        """A child that was retried may start a run under the id of its own parent, which was pruned."""
+        await d.start("a")
+        await d.start("b", parent_run_id="a")
+        await d.finish("a")
+        d.advance("1s")
+        await d.fail("b")
+        assert (await d.prune(finished_before=d.clock.now())).count == 1
+        await d.retry("b")
+        await d.start("a", parent_run_id="b")
+        await getattr(d, steer)("b")
+        for run_id in ("a", "b"):
+            steered = await d.run(run_id)
+            assert steered.cancel_requested or steered.status == "terminated"
 
     async def test_a_child_that_has_ended_is_left_alone(self, d: Driver) -> None:
         await d.start("r1")
@@ -217,6 +288,17 @@ class TestPause(Subject):
         assert after.revision == run_.revision + 1
         assert await d.watchers("r1") == []
 
+    async def test_the_owner_learns_that_its_parked_run_was_paused(self, d: Driver) -> None:
+        run_ = await d.start_waiting("r1", signal("go"))
+        await d.pause("r1")
+        (wake,) = d.heard[-1].wakes
+        assert (wake.kind, wake.owner, wake.lost, wake.revision) == (
+            "control",
+            WORKER,
+            True,
+            run_.revision + 1,
+        )
+
     async def test_a_ready_run_pauses_at_once_and_is_not_claimed(self, d: Driver) -> None:
         await d.start("r1", owner=None)
         await d.pause("r1")
@@ -268,6 +350,19 @@ class TestPause(Subject):
         await d.claim()
         known = wait("w", run("r2"), timer("1h"), known=True)
         assert completed(await d.suspend("r1", known)) == [("w", 0, "7")]
+
+    async def test_a_run_that_ended_after_the_deadline_of_a_paused_wait_does_not_win(
+        self, d: Driver
+    ) -> None:
+        await d.start("r2")
+        await d.start_waiting("r1", run("r2"), timer("1h"))
+        await d.pause("r1")
+        d.advance("2h")
+        await d.finish("r2", "7")
+        await d.resume("r1")
+        await d.claim()
+        known = wait("w", run("r2"), timer("1h"), known=True)
+        assert completed(await d.suspend("r1", known)) == [("w", 1, "null")]
 
     async def test_a_resumed_wait_keeps_its_deadline(self, d: Driver) -> None:
         await d.start_waiting("r1", signal("go"), timer("1h"))
@@ -329,9 +424,10 @@ class TestRetry(Subject):
         assert _code(await d.retry("r1")) == "not_failed"
         await d.finish("r1")
         assert _code(await d.retry("r1")) == "not_failed"
-        await d.start("r2")
-        await d.terminate("r2")
-        assert _code(await d.retry("r2")) == "not_failed"
+        for run_id, end in (("r2", "terminate"), ("r3", "cancelled")):
+            await d.start(run_id)
+            await d.end(run_id, end)
+            assert _code(await d.retry(run_id)) == "not_failed"
 
     async def test_a_failed_run_reopens_with_a_new_fence(self, d: Driver) -> None:
         await d.start("r1")
@@ -343,6 +439,16 @@ class TestRetry(Subject):
         await d.claim()
         assert (await d.run("r1")).fence != stale
         assert len(await d.facts("workflow.run_retried")) == 1
+
+    async def test_a_retried_run_has_moved_on_and_has_no_reason(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.cancel("r1", "late")
+        await d.record_cancel("r1")
+        await d.fail("r1")
+        before = await d.run("r1")
+        await d.retry("r1")
+        after = await d.run("r1")
+        assert (after.revision, after.reason) == (before.revision + 1, None)
 
     async def test_the_failed_step_is_superseded_not_rewritten(self, d: Driver) -> None:
         await d.start("r1")
@@ -378,6 +484,24 @@ class TestRetry(Subject):
         ((_, living),) = await d.store.load(["r1"])
         assert sorted(one.path for one in living) == [f"{RETRY_PATH}#1", "g[1]/b"]
 
+    async def test_what_the_failed_branch_had_open_is_set_aside_too(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.record("r1", failed("g[0]/a"))
+        await d.suspend("r1", wait("g[0]/w", signal("go")), park=False)
+        await d.fail("r1", "g[0]/a")
+        await d.retry("r1")
+        ((_, living),) = await d.store.load(["r1"])
+        assert [one.path for one in living] == [f"{RETRY_PATH}#1"]
+
+    async def test_what_a_cancelled_sibling_left_may_be_asked_for_again(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.suspend("r1", wait("g[1]/w", signal("go")), park=False)
+        await d.fail("r1", "g[0]/a", steps=(failed("g[0]/a"),), closed=("g[1]/w",))
+        await d.retry("r1")
+        await d.claim()
+        assert completed(await d.suspend("r1", wait("g[1]/w", signal("go")))) == []
+        assert await d.watched("r1") == [("g[1]/w", "signal", "go")]
+
     async def test_a_retry_leaves_a_mark_that_says_from_where_it_counts(self, d: Driver) -> None:
         await d.start("r1")
         for number in (1, 2):
@@ -390,6 +514,27 @@ class TestRetry(Subject):
             await d.claim()
         kept = [one.superseded for one in await d.store.history("r1") if one.path == "a"]
         assert kept == [1, 2]
+
+    async def test_the_mark_of_a_retry_outlives_later_retries(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.record("r1", failed("x"), failed("y"))
+        await d.fail("r1", "y")
+        await d.retry("r1")
+        await d.claim()
+        await d.fail("r1", "x")
+        await d.retry("r1")
+        ((_, living),) = await d.store.load(["r1"])
+        assert sorted(one.path for one in living) == [f"{RETRY_PATH}#1", f"{RETRY_PATH}#2"]
+
+    async def test_a_wait_that_ran_out_and_failed_the_run_is_done_anew(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"), timer("1h"))
+        d.advance("1h")
+        await d.fire()
+        await d.claim()
+        await d.fail("r1", "w")
+        await d.retry("r1")
+        ((_, living),) = await d.store.load(["r1"])
+        assert [one.path for one in living] == [f"{RETRY_PATH}#1"]
 
     async def test_a_run_that_failed_outside_a_step_is_retried_as_it_is(self, d: Driver) -> None:
         await d.start("r1")
@@ -423,6 +568,32 @@ class TestRetry(Subject):
         assert [one.signal_id for one in await d.store.buffered("r1")] == ["s1", "s2"]
         await d.claim()
         assert completed(await d.suspend("r1", wait("w", signal("go")))) == [("w", 0, "1")]
+
+    async def test_a_retry_leaves_what_was_rejected_where_it_is(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", '"no"')
+        await d.reject(
+            "r1",
+            wait("w", signal("go"), known=True),
+        )
+        await d.record("r1", closed=("w",))
+        await d.fail("r1")
+        await d.retry("r1")
+        assert len(await d.store.dead_letters("r1", "", 10)) == 1
+        assert await d.payloads("r1") == []
+
+    async def test_what_a_retry_puts_back_is_as_it_was(self, d: Driver) -> None:
+        await d.start("r1")
+        sent_at = d.clock.now()
+        await d.signal("r1", "go", "1", signal_id="s1", path="b", ttl="1h")
+        d.advance("1m")
+        await d.fail("r1")
+        d.advance("1m")
+        await d.retry("r1")
+        (kept,) = await d.store.buffered("r1")
+        assert (kept.signal_id, kept.path) == ("s1", "b")
+        assert (kept.received_at, kept.expires_at) == (sent_at, sent_at + HOUR)
 
     async def test_a_retried_run_may_fail_end_and_be_retried_again(self, d: Driver) -> None:
         await d.start("r1")

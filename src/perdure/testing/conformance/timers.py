@@ -117,11 +117,42 @@ class TestTimers(Subject):
         assert wake.completion is not None
         assert (wake.completion.path, wake.completion.state) == ("a", "retrying")
 
+    async def test_a_retry_that_is_due_is_told_once(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.suspend("r1", steps=(retrying("a", "10s"),))
+        d.store.worker_id = WORKER
+        d.advance("10s")
+        assert await d.fire() == Fired(1, None)
+        assert await d.watchers("r1") == []
+        assert await d.fire() == Fired(0, None)
+
+    async def test_the_attempt_that_failed_is_told_when_its_retry_is_due(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.record("r1", retrying("a", "10s"))
+        d.advance("10s")
+        await d.fire()
+        await d.suspend("r1", steps=(retrying("a", "10s", attempt=2),))
+        d.store.worker_id = WORKER
+        d.advance("10s")
+        await d.fire()
+        (wake,) = [one for one in d.heard[-1].wakes if one.kind == "news"]
+        assert wake.completion is not None and wake.completion.attempt == 2
+
     async def test_a_new_deadline_is_told_to_whoever_sleeps_until_the_next(self, d: Driver) -> None:
         await d.start("r1")
         await d.suspend("r1", wait("w", signal("go"), timer("1h")))
         told = [one.at for one in d.heard[-1].wakes if one.kind == "deadline"]
         assert told == [d.clock.now() + HOUR]
+
+    async def test_a_deadline_is_told_also_when_another_branch_goes_on(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.suspend("r1", wait("w", signal("go"), timer("1h")), park=False)
+        assert d.deadlines_told() == [d.clock.now() + HOUR]
+
+    async def test_the_time_of_a_retry_is_told(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.record("r1", retrying("a", "10s"))
+        assert d.deadlines_told() == [d.clock.now() + 10 * SECOND]
 
     async def test_a_paused_wait_does_not_time_out(self, d: Driver) -> None:
         await d.start_waiting("r1", signal("go"), timer("1h"))

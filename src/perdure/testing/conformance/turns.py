@@ -4,10 +4,19 @@ import msgspec
 import pytest
 
 from perdure.model import limits
-from perdure.model.outcomes import Advanced, Buffered, Delivered, Fenced, Moved, decode_answer
-from perdure.model.records import ErrorRecord
+from perdure.model.outcomes import (
+    Advanced,
+    Buffered,
+    Delivered,
+    Fenced,
+    Moved,
+    Refusal,
+    decode_answer,
+)
+from perdure.model.records import DeadLetterRecord, ErrorRecord
 from perdure.store.base import BatchFailed
 from perdure.testing.conformance.driver import (
+    HOUR,
     WORKER,
     Driver,
     completed,
@@ -76,6 +85,15 @@ class TestTurns(Subject):
         await d.record("r1", done("a", "1", attempt=2))
         (step,) = await d.store.history("r1")
         assert (step.state, step.value, step.attempt) == ("done", "1", 2)
+
+    async def test_a_step_between_two_attempts_is_abandoned_by_a_cancel(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.suspend("r1", steps=(retrying("a", "10s"),))
+        await d.cancel("r1")
+        await d.claim()
+        await d.record_cancel("r1", "a")
+        assert (await d.step("r1", "a")).state == "abandoned"
+        assert await d.watchers("r1") == []
 
     async def test_a_result_before_its_retry_was_due_takes_the_timer_away(self, d: Driver) -> None:
         """A worker that took the run over may try at once; the old deadline must not wake anybody then."""
@@ -228,6 +246,12 @@ class TestTurns(Subject):
         assert step.state == "failed" and "too_much_published" in (step.error or "")
         assert (await d.run("r1")).published is None
 
+    async def test_published_state_of_exactly_the_bound_is_taken(self, d: Driver) -> None:
+        await d.start("r1")
+        room = limits.published_bytes_max - len('{"t":""}')
+        await d.publish("r1", "set", "t", '"' + "x" * room + '"')
+        assert (await d.step("r1", "set")).state == "done"
+
     # --- signals that do not fit ---
 
     async def test_a_signal_that_does_not_fit_is_a_dead_letter_and_the_wait_goes_on(
@@ -264,6 +288,26 @@ class TestTurns(Subject):
         await d.reject("r1", wait("w", signal("go"), known=True))
         assert isinstance(await d.signal("r1", "go", policy="first"), Delivered)
 
+    async def test_a_rejected_first_that_was_addressed_leaves_the_claim_of_its_path(
+        self, d: Driver
+    ) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", policy="first", path="w")
+        await d.reject("r1", wait("w", signal("go"), known=True))
+        assert isinstance(await d.signal("r1", "go", policy="first", path="w"), Delivered)
+
+    async def test_a_rejected_signal_frees_no_claim_but_its_own(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", policy="first")
+        await d.suspend("r1", wait("v", signal("go")))
+        await d.signal("r1", "go", policy="first", path="v")
+        await d.reject("r1", wait("v", signal("go"), known=True))
+        answer = await d.signal("r1", "go", policy="first")
+        assert isinstance(answer, Refusal) and answer.code == "taken"
+        assert isinstance(await d.signal("r1", "go", policy="first", path="v"), Delivered)
+
     async def test_what_a_turn_produced_is_recorded_with_a_rejection_too(self, d: Driver) -> None:
         await d.start("r1")
         await d.signal("r1", "go", "1")
@@ -271,6 +315,38 @@ class TestTurns(Subject):
         again = wait("w", signal("go"), known=True)
         await d.reject("r1", again, steps=(done("a", "1"),))
         assert (await d.step("r1", "a")).value == "1"
+
+    async def test_the_fact_of_a_rejection_names_the_signal(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", '"no"', signal_id="s1")
+        await d.reject("r1", wait("w", signal("go"), known=True))
+        (told,) = await d.told("signal.rejected")
+        assert (told["signal_id"], told["name"], told["path"]) == ("s1", "go", "w")
+
+    async def test_a_rejected_signal_is_found_by_its_id_as_a_dead_letter(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", '"no"', signal_id="s1")
+        await d.reject("r1", wait("w", signal("go"), known=True))
+        assert isinstance(await d.store.signal("s1"), DeadLetterRecord)
+
+    async def test_a_rejection_of_a_wait_that_is_open_again_is_refused(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"))
+        d.store.worker_id = WORKER
+        await d.signal("r1", "go", '"no"')
+        await d.reject("r1", wait("w", signal("go"), known=True))
+        before = await dump(d.store)
+        assert isinstance(await d.reject("r1", wait("w", signal("go"), known=True)), Moved)
+        assert await dump(d.store) == before
+
+    async def test_the_deadline_of_a_wait_that_goes_on_is_told_again(self, d: Driver) -> None:
+        await d.start_waiting("r1", signal("go"), timer("1h"))
+        d.store.worker_id = WORKER
+        at = d.clock.now() + HOUR
+        await d.signal("r1", "go", '"no"')
+        await d.reject("r1", wait("w", signal("go"), timer("1h"), known=True))
+        assert d.deadlines_told() == [at]
 
     # --- ends ---
 
@@ -323,6 +399,15 @@ class TestTurns(Subject):
         (letter,) = await d.store.dead_letters("r1", "", 10)
         assert (letter.name, letter.payload) == ("go", "1")
 
+    async def test_a_first_whose_branch_left_is_still_the_first(self, d: Driver) -> None:
+        """It reached the run: nobody else may answer in its place."""
+        await d.start("r1")
+        await d.suspend("r1", wait("w", signal("go")), park=False)
+        await d.signal("r1", "go", policy="first")
+        await d.record("r1", closed=("w",))
+        answer = await d.signal("r1", "go", policy="first")
+        assert isinstance(answer, Refusal) and answer.code == "taken"
+
     async def test_leaving_twice_is_leaving_once(self, d: Driver) -> None:
         await d.start("r1")
         await d.suspend("r1", wait("w", signal("go")), wait("v", signal("on")), park=False)
@@ -347,6 +432,15 @@ class TestTurns(Subject):
         assert [steps for _, steps in await d.store.load(["r1"])] == [[]]
         await d.record("r1", done("a", "new"))
         assert (await d.step("r1", "a")).value == "new"
+
+    async def test_the_results_of_the_last_turn_of_a_generation_are_recorded_with_it(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1")
+        await d.continue_as("r1", "2", steps=(done("b", "1"),))
+        assert [(one.generation, one.path, one.value) for one in await d.store.history("r1")] == [
+            (0, "b", "1")
+        ]
 
     async def test_the_generation_before_stays_readable_and_older_ones_go(self, d: Driver) -> None:
         await d.start("r1")
@@ -390,3 +484,11 @@ class TestTurns(Subject):
         (run,) = (await d.claim()).runs
         await d.suspend("r1", wait("w", signal("go"), known=True))
         assert await d.watched("r1") == [("w", "signal", "go")]
+
+    async def test_a_parked_run_of_other_code_has_moved_on(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.pause("r1")
+        before = await d.run("r1")
+        await d.park("r1")
+        after = await d.run("r1")
+        assert (after.pause_requested, after.revision) == (False, before.revision + 1)

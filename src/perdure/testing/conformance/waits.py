@@ -237,6 +237,12 @@ class TestWaits(Subject):
         await d.fire()
         assert (await d.step("r1", "w")).winner == 2
 
+    async def test_of_two_timers_for_one_moment_the_first_mention_wins(self, d: Driver) -> None:
+        await d.start_waiting("r1", timer("1h"), signal("go"), timer("1h"))
+        d.advance("1h")
+        await d.fire()
+        assert (await d.step("r1", "w")).winner == 0
+
     async def test_a_wait_until_a_time_that_has_passed_never_suspends(self, d: Driver) -> None:
         await d.start("r1")
         answer = await d.suspend("r1", wait("w", signal("go"), until(d.clock.now() - 1)))
@@ -276,6 +282,26 @@ class TestWaits(Subject):
         await d.finish("r9", "7")
         await d.start("r1")
         assert completed(await d.suspend("r1", wait("w", run("r9")))) == [("w", 0, "7")]
+
+    async def test_of_two_runs_that_have_ended_the_one_that_ended_first_wins(
+        self, d: Driver
+    ) -> None:
+        await d.start("late")
+        await d.start("soon")
+        await d.finish("soon", "1")
+        d.advance("1s")
+        await d.finish("late", "2")
+        await d.start("r1")
+        answer = await d.suspend("r1", wait("w", run("late"), run("soon")))
+        assert completed(answer) == [("w", 1, "1")]
+
+    async def test_a_run_that_has_ended_wins_over_one_that_never_was(self, d: Driver) -> None:
+        await d.start("r2")
+        await d.finish("r2", "7")
+        d.advance("1s")
+        await d.start("r1")
+        answer = await d.suspend("r1", wait("w", run("nobody"), run("r2")))
+        assert completed(answer) == [("w", 1, "7")]
 
     async def test_a_failed_run_that_is_waited_for_gives_its_error(self, d: Driver) -> None:
         await d.start("r9")
