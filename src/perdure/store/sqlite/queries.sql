@@ -242,7 +242,7 @@ select *, 'open', 0, 1, 0 from ({rows}) limit ?;
 -- A wait that has a row, ended by its winner.
 update steps set
     state = v.column4, seq = v.column5, value = v.column6, error = v.column7, winner = v.column8,
-    recorded_at = v.column9
+    recorded_at = v.column9, signal_id = v.column10
 from (select * from ({rows}) limit ?) as v
 where steps.run_id = v.column1 and steps.generation = v.column2 and steps.path = v.column3
 and steps.superseded = 0;

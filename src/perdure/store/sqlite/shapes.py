@@ -255,7 +255,18 @@ insert_open_waits = Shape(
 decide_waits = Shape(
     "decide_waits",
     StepRecord,
-    ("run_id", "generation", "path", "state", "seq", "value", "error", "winner", "recorded_at"),
+    (
+        "run_id",
+        "generation",
+        "path",
+        "state",
+        "seq",
+        "value",
+        "error",
+        "winner",
+        "recorded_at",
+        "signal_id",
+    ),
 )
 put_steps = Shape("put_steps", StepRecord)
 
