@@ -582,7 +582,7 @@ class App:
         limit = checked_limit(limit)
         seen = decode_cursor(after, tuple[str])[0] if after else ""
         run_id = None if run_id is None else check_run_id(run_id)
-        rows = await self._engine().store.dead_letters(run_id, seen, limit)
+        rows = await self._engine().store.dead_letters(run_id, seen, limit + 1)
         return page(rows, limit, dead_letter, lambda last: (last.dead_letter_id,))
 
     async def resend(self, dead_letter_id: str, *, run_id: str | None = None) -> Sent:
@@ -627,7 +627,7 @@ class App:
             created_before=checked_time("created_before", created_before),
         )
         seen = decode_cursor(after, tuple[int, str]) if after else None
-        rows = await self._engine().store.runs(where, seen, limit)
+        rows = await self._engine().store.runs(where, seen, limit + 1)
         return page(rows, limit, run_info, lambda last: (last.created_at, last.run_id))
 
     async def waiting(self, run_id: str) -> list[Waiting]:
@@ -649,7 +649,7 @@ class App:
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
         before = None if older_than is None else self._clock.now() - parse_duration(older_than)
         seen = decode_cursor(after, tuple[str, str]) if after else None
-        rows = await self._engine().store.find_waiting(name, before, seen, limit)
+        rows = await self._engine().store.find_waiting(name, before, seen, limit + 1)
         return page(rows, limit, waiting, lambda last: (last.run_id, last.path))
 
     async def _require(self, store: Store, run_id: str) -> None:

@@ -71,9 +71,10 @@ def page(
     view: Callable[[Row], T],
     place: Callable[[Row], tuple[Any, ...]],
 ) -> Page[T]:
-    """Rows as people see them; the cursor is the last one's place, if there may be more."""
-    cursor = encode_cursor(*place(rows[-1])) if len(rows) == limit else None
-    return Page([view(one) for one in rows], cursor)
+    """Rows as people see them, asked for with one more than `limit`: then the last one shown is the cursor."""
+    shown = rows[:limit]
+    cursor = encode_cursor(*place(shown[-1])) if len(rows) > limit else None
+    return Page([view(one) for one in shown], cursor)
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):

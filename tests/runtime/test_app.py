@@ -1,6 +1,7 @@
 """The app from outside: start, signal, look, keep. Ids, keys, conflicts, listings and their pages."""
 
 import asyncio
+import functools
 import os
 import types
 from datetime import timedelta
@@ -476,6 +477,29 @@ async def test_history_tells_what_was_done_and_what_is_open(world: Any, app: App
         ]
         assert (entries[0].value, entries[2].winner) == (2, "timer")
         assert entries[2].recorded_at == w.clock.moment
+
+async def test_the_last_page_has_no_cursor_also_when_it_is_full(
+    world: Any, app: App, sleeper: Any, waiter: Any
+) -> None:
+    async with world(app) as w:
+        for n in range(4):
+            await w.begin(waiter, id=f"waiter-{n}")
+        failing = await w.begin(sleeper, id="sleeper")
+        for n in range(4):
+            await w.app.signal(failing.id, kept, n)
+        await failing.terminate()
+        listings = [
+            functools.partial(w.app.runs, workflow="waiter"),
+            functools.partial(w.app.find_waiting, go),
+            w.app.dead_letters,
+        ]
+        for listing in listings:
+            first = await listing(limit=2)
+            last = await listing(limit=2, after=first.cursor)
+            assert first.cursor is not None and len(first) == len(last) == 2
+            assert last.cursor is None
+            assert (await listing(limit=4)).cursor is None
+
 
 
 async def test_result_with_a_timeout(world: Any, app: App, waiter: Any) -> None:
