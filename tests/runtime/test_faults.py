@@ -259,6 +259,22 @@ async def test_a_gather_that_nests_too_deep_can_be_caught(world: Any, app: App) 
         assert "nests too deep" in await run.result()
 
 
+async def test_how_deep_paths_nest_is_counted_in_bytes(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        with ctx.scope("é" * 128), ctx.scope("é" * 128):
+            try:
+                with ctx.scope("é" * 128):
+                    await ctx.step(one)
+            except BadValue as error:
+                return str(error)
+        return "no"
+
+    async with world(app) as w:
+        run = await begin_and_look_at_others(w, flow)
+        assert "nests too deep: 771 bytes" in await run.result()
+
+
 async def test_code_that_catches_the_bound_on_calls_in_a_loop_fails_its_run_alone(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,13 +64,16 @@ T4 = TypeVar("T4")
 Ts = TypeVarTuple("Ts")
 
 _untyped = codec_for(Any)
-_prefix_chars_max = limits.path_bytes_max - limits.name_bytes_max
+_prefix_bytes_max = limits.path_bytes_max - limits.name_bytes_max
 
 
 def check_prefix(prefix: str) -> str:
     """Refuse what nests so deep that a name under it would be no path any more."""
-    if len(prefix) > _prefix_chars_max:
-        raise BadValue("path", prefix, f"nests too deep; at most {_prefix_chars_max} characters")
+    if len(prefix) > _prefix_bytes_max or not prefix.isascii():
+        size = len(prefix.encode())
+        if size > _prefix_bytes_max:
+            bound = f"at most {_prefix_bytes_max} bytes"
+            raise BadValue("path", prefix, f"nests too deep: {size} bytes; {bound}")
     return prefix
 
 
