@@ -14,8 +14,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, TypeVarTuple, overload
 
-import msgspec
-
 from perdure.channels import Signal
 from perdure.coordinator.coordinator import Coordinator, Done
 from perdure.coordinator.wake import RunEnding
@@ -41,8 +39,8 @@ from perdure.inputs import (
     checked_time,
     checked_workflow_name,
     encoded_input,
-    encoded_payload,
     encoded_tags,
+    offered_payload,
 )
 from perdure.model import limits, ops
 from perdure.model.clock import Clock, SystemClock, from_datetime
@@ -61,8 +59,7 @@ from perdure.model.outcomes import (
     Started,
 )
 from perdure.model.policy import Retry
-from perdure.model.records import DeadLetterRecord, SignalEntry
-from perdure.model.schema import check_schema
+from perdure.model.records import DeadLetterRecord
 from perdure.model.status import Status
 from perdure.registry import (
     Registry,
@@ -277,10 +274,21 @@ class App:
         try:
             if worker is not None:
                 await worker.start()
+            else:
+                await self._declare(self._open)
             self._upkeep = _Upkeep(self)
         except BaseException:
             await self._abandon(self._open)
             raise
+
+    async def _declare(self, engine: Engine) -> None:
+        """A client tells the catalogue what nobody declared yet. What is there stays: the code that runs decides."""
+        if not self.registry.all():
+            return
+        known = {(one.name, one.version) for one in await engine.store.catalogue()}
+        lines = tuple(one.record() for one in self.registry.all() if one.key not in known)
+        if lines:
+            await engine.coordinator.submit(ops.Declare(workflows=lines))
 
     def _chance(self) -> random.Random:
         """Made at each opening, never before: a forked process must not repeat its parent's ids."""
@@ -510,55 +518,32 @@ class App:
         path: str | None,
         buffer: bool,
     ) -> ops.SendSignal:
-        """The op of a checked send. For a mere name, type and policy come from the code here, or the catalogue."""
+        """The op of a send. For a mere name the type comes from the code here; the store has the last word."""
         run_id = check_run_id(run_id)
         known = checked_signal(signal)
-        if known is signal:
-            policy, text = known.buffer, encoded_payload(known, payload)
-        else:
-            policy, text = None, await self._checked_payload(engine, run_id, known, payload)
+        named = known is not signal
+        typed = await self._declared(engine, run_id, known) if named else known
+        text, errors = offered_payload(typed, payload, key)
         return ops.SendSignal(
             signal_id=engine.ids.ulid(),
             run_id=run_id,
             name=known.name,
             payload=text,
-            policy=policy,
+            policy=None if named else known.buffer,
             on_end=known.on_end,
             ttl_us=known.ttl_us,
             path=checked_path(path),
             key=None if key is None else check_key(key),
             buffer=buffer,
+            schema=typed.schema(),
+            errors=errors,
         )
 
-    async def _checked_payload(
-        self, engine: Engine, run_id: str, signal: Signal[Any], payload: Any
-    ) -> str:
-        name = signal.name
+    async def _declared(self, engine: Engine, run_id: str, signal: Signal[Any]) -> Signal[Any]:
+        """The signal as the run's workflow declares it, if its code is here: it reads instances of the type."""
         run = await engine.store.run(run_id)
         workflow = None if run is None else self.registry.find(run.workflow, run.version)
-        declared = None if workflow is None else workflow.signals.get(name)
-        if declared is not None:
-            return encoded_payload(declared, payload)
-        text = encoded_payload(signal, payload)
-        if run is None:
-            return text  # the store answers: a key used before, or no such run
-        entry = await self._entry(engine, run.workflow, run.version, name)
-        if entry is not None and entry.schema is not None:
-            errors = check_schema(entry.schema, text)
-            if errors:
-                raise InvalidPayload(f"the payload of signal {name!r}", errors)
-        return text
-
-    async def _entry(
-        self, engine: Engine, workflow: str, version: int, name: str
-    ) -> SignalEntry | None:
-        for line in await engine.store.catalogue():
-            if (line.name, line.version) == (workflow, version):
-                entries = msgspec.json.decode(line.signals, type=dict[str, SignalEntry])
-                if line.strict_signals and name not in entries:
-                    raise UnknownSignal(name, list(entries))
-                return entries.get(name)
-        return None
+        return signal if workflow is None else workflow.signals.get(signal.name, signal)
 
     async def signal_status(self, signal_id: str) -> SignalStatus | None:
         """What became of a signal; None when nothing is known of it (any more)."""

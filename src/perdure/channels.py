@@ -4,6 +4,7 @@ These are definitions, free of any app: a `Signal` names a typed message to one 
 carry the codec of what they bring, so a payload is checked before it is stored and decoded where it arrives.
 """
 
+import functools
 from builtins import type as class_of  # `type` is also the name of a parameter here
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, overload
@@ -15,10 +16,17 @@ from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name
 from perdure.model.records import BufferPolicy, Condition, OnEnd, SignalEntry
+from perdure.model.schema import schema_digest
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
+
+
+@functools.lru_cache(maxsize=limits.codecs_kept_max)
+def _schema_of(codec: Codec) -> str | None:
+    schema = codec.schema()
+    return schema_digest(schema) if schema else None
 
 
 class TimedOut(msgspec.Struct, frozen=True):
@@ -135,6 +143,10 @@ class Signal(Waitable[T_co]):
             and self.ttl_us == other.ttl_us
             and self.on_end == other.on_end
         )
+
+    def schema(self) -> str | None:
+        """The fingerprint of its type's schema, by which a store knows what the payload was checked against."""
+        return _schema_of(self.codec)
 
     def entry(self) -> SignalEntry:
         """The signal as the catalogue knows it."""

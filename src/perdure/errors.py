@@ -230,6 +230,8 @@ def _by_code(
             return AmbiguousSignal(name, paths)
         case "full" | "too_much_published":
             return Overloaded(detail)
+        case "invalid_payload":
+            return InvalidPayload(f"the payload of signal {name!r}", list(paths))
         case "unknown_signal":
             return UnknownSignal(detail, list(paths))
         case "not_found":

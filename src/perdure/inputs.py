@@ -13,10 +13,12 @@ from perdure.channels import Signal
 from perdure.errors import InvalidPayload
 from perdure.model import limits
 from perdure.model.clock import from_datetime
-from perdure.model.codec import BadPayload, Unencodable
+from perdure.model.codec import BadPayload, Unencodable, codec_for
 from perdure.model.limits import BadValue, check_tags
 from perdure.model.status import LIVE, TERMINAL, Status
 from perdure.registry import Workflow
+
+_untyped = codec_for(Any)
 
 # --- what is stored ---
 
@@ -41,6 +43,29 @@ def encoded_payload(signal: Signal[Any], payload: Any) -> str:
         raise InvalidPayload(f"the payload of signal {signal.name!r}", error.errors) from error
     except Unencodable as error:
         raise InvalidPayload(f"the payload of signal {signal.name!r}", [str(error)]) from error
+
+
+def offered_payload(
+    signal: Signal[Any], payload: Any, key: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """A signal's payload as stored, and what is wrong with it; without a key InvalidPayload is raised instead.
+
+    With one the store is asked all the same: a key that was used before is answered first.
+    """
+    try:
+        return encoded_payload(signal, payload), ()
+    except InvalidPayload as error:
+        if key is None:
+            raise
+        return _plain_text(payload), tuple(error.errors)
+
+
+def _plain_text(payload: Any) -> str:
+    """What no type can be asked about; nothing, if it is no JSON at all."""
+    try:
+        return _untyped.encode(payload)
+    except Unencodable:
+        return ""
 
 
 def encoded_tags(tags: dict[str, str] | None) -> str | None:

@@ -194,6 +194,28 @@ async def test_the_same_key_again_is_a_duplicate_with_the_first_answer(
         assert [one.payload for one in await w.app.buffered("b")] == [1]
 
 
+async def test_a_key_is_looked_at_before_the_payload(
+    world: Any, app: App, waiter: Any, sleeper: Any
+) -> None:
+    async with world(app) as w:
+        await w.begin(waiter, id="a")
+        first = await w.app.signal("a", go, 1, key="k")
+        await w.settle()
+        for payload in ("perhaps", object()):
+            with pytest.raises(Conflict, match="another payload"):
+                await w.app.signal("a", go, payload, key="k")
+            with pytest.raises(RunFinished):
+                await w.app.signal("a", go, payload, key="other")
+        with pytest.raises(Conflict, match="another payload"):
+            await w.app.signal_with_start(waiter, signal=go, payload="no", id="a", key="k")
+        as_text = Signal("go", str)
+        assert await w.app.signal("a", as_text, 1, key="k") == Duplicate(first)
+        await w.begin(sleeper, id="b")
+        with pytest.raises(InvalidPayload):
+            await w.app.signal("b", go, "perhaps", key="k")
+        assert isinstance(await w.app.signal("b", go, 1, key="k"), Buffered)
+
+
 async def test_keys_are_scoped_by_run_and_name(world: Any, app: App, sleeper: Any) -> None:
     async with world(app) as w:
         for run_id in ("a", "b"):
@@ -326,6 +348,22 @@ async def test_signal_status_tells_every_fate(world: Any, app: App) -> None:
         assert await w.app.signal_status("01ARZ3NDEKTSV4RRFFQ69G5FAV") is None
 
 
+async def test_signal_status_tells_of_a_rejection(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        await ctx.sleep("1h")
+        return await ctx.wait(go)
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        sent = await w.app.signal(run.id, "go", "perhaps")
+        await w.advance("1h")
+        status = await w.app.signal_status(sent.signal_id)
+        assert (status.state, status.name, status.run_id) == ("dead_letter", "go", run.id)
+        (letter,) = await w.app.dead_letters(run.id)
+        assert letter.id == sent.signal_id
+
+
 # --- dead letters --------------------------------------------------------------------------------
 
 
@@ -440,6 +478,29 @@ async def test_runs_page_without_gap_or_repeat(world: Any, app: App, sleeper: An
         assert all(one.startswith("later") for one in seen[:6])
 
 
+async def test_the_last_page_has_no_cursor_also_when_it_is_full(
+    world: Any, app: App, sleeper: Any, waiter: Any
+) -> None:
+    async with world(app) as w:
+        for n in range(4):
+            await w.begin(waiter, id=f"waiter-{n}")
+        failing = await w.begin(sleeper, id="sleeper")
+        for n in range(4):
+            await w.app.signal(failing.id, kept, n)
+        await failing.terminate()
+        listings = [
+            functools.partial(w.app.runs, workflow="waiter"),
+            functools.partial(w.app.find_waiting, go),
+            w.app.dead_letters,
+        ]
+        for listing in listings:
+            first = await listing(limit=2)
+            last = await listing(limit=2, after=first.cursor)
+            assert first.cursor is not None and len(first) == len(last) == 2
+            assert last.cursor is None
+            assert (await listing(limit=4)).cursor is None
+
+
 async def test_info_tells_all(world: Any, app: App, waiter: Any) -> None:
     async with world(app) as w:
         run = await w.begin(waiter, id="a", tags={"x": "y"}, entity="order/42")
@@ -477,29 +538,6 @@ async def test_history_tells_what_was_done_and_what_is_open(world: Any, app: App
         ]
         assert (entries[0].value, entries[2].winner) == (2, "timer")
         assert entries[2].recorded_at == w.clock.moment
-
-async def test_the_last_page_has_no_cursor_also_when_it_is_full(
-    world: Any, app: App, sleeper: Any, waiter: Any
-) -> None:
-    async with world(app) as w:
-        for n in range(4):
-            await w.begin(waiter, id=f"waiter-{n}")
-        failing = await w.begin(sleeper, id="sleeper")
-        for n in range(4):
-            await w.app.signal(failing.id, kept, n)
-        await failing.terminate()
-        listings = [
-            functools.partial(w.app.runs, workflow="waiter"),
-            functools.partial(w.app.find_waiting, go),
-            w.app.dead_letters,
-        ]
-        for listing in listings:
-            first = await listing(limit=2)
-            last = await listing(limit=2, after=first.cursor)
-            assert first.cursor is not None and len(first) == len(last) == 2
-            assert last.cursor is None
-            assert (await listing(limit=4)).cursor is None
-
 
 
 async def test_result_with_a_timeout(world: Any, app: App, waiter: Any) -> None:
@@ -598,6 +636,21 @@ async def test_prune_in_chunks(world: Any, app: App, monkeypatch: pytest.MonkeyP
         await w.advance("2h")
         assert await w.app.prune() == 10
         assert (await w.store.counts())["runs"] == 0
+
+
+async def test_keep_prunes_while_the_app_is_open(
+    world: Any, app: App, sleeper: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.app._prune_every_s", 0.005)
+    async with world(app, keep="1h") as w:
+        await w.begin(sleeper, id="old")
+        await w.advance("1h")
+        await w.advance("2h")
+
+        async def gone() -> bool:
+            return await w.store.run("old") is None
+
+        await w.until(gone)
 
 
 # --- definitions and copies ----------------------------------------------------------------------

@@ -117,6 +117,20 @@ async def test_another_policy_than_declared_is_a_conflict(world: Any) -> None:
         assert await w.store.counts() == before
 
 
+async def test_the_declared_type_counts_for_a_sender_with_a_signal_of_its_own(world: Any) -> None:
+    async with world(shop()) as w:
+        await w.begin("declared", id="a")
+        await w.advance("1h")
+        before = await w.store.counts()
+        with pytest.raises(InvalidPayload, match="payload of signal 'approval'"):
+            await w.app.signal("a", Signal("approval", str), "perhaps")
+        (refused,) = await w.app.signal_many([("a", Signal("approval"), {"ok": 5})])
+        assert isinstance(refused, Refused) and isinstance(refused.error, InvalidPayload)
+        assert await w.app.run("a").status() == "waiting"
+        assert await w.store.counts() == before
+        assert isinstance(await w.app.signal("a", Signal("approval"), {"ok": True}), Delivered)
+
+
 async def test_an_empty_declaration_takes_nothing(world: Any, app: App) -> None:
     @app.workflow(signals=[])
     async def deaf(ctx: Context) -> None:
@@ -160,6 +174,48 @@ async def test_a_client_without_the_code_is_checked_by_the_schema(world: Any) ->
     async with world(shop()) as w:
         await w.advance("1h")
         assert await w.app.run("a").result() == [{"ok": True, "by": ""}, 0]
+
+
+# --- by name, before any worker came -------------------------------------------------------------
+
+
+async def test_a_client_that_has_the_code_knows_what_is_declared(world: Any) -> None:
+    async with world(shop(), worker=False) as c:
+        await c.app.start("declared", id="a")
+        with pytest.raises(UnknownSignal, match="approval, line"):
+            await c.app.signal("a", "aproval", {"ok": True})
+        for n in range(2):
+            assert isinstance(await c.app.signal("a", "line", n), Buffered)
+        assert [one.policy for one in await c.app.buffered("a")] == ["all", "all"]
+
+
+async def test_a_client_that_has_the_code_tells_those_who_do_not(world: Any) -> None:
+    async with world(shop(), worker=False) as c:
+        await c.app.start("declared", id="a")
+    async with world(client()) as c:
+        with pytest.raises(InvalidPayload):
+            await c.app.signal("a", "approval", {"ok": "perhaps"})
+
+
+async def test_a_client_leaves_what_a_worker_declared_alone(world: Any) -> None:
+    """Its code may be older than the code that runs."""
+
+    def older() -> App:
+        app = App("memory://")
+
+        @app.workflow(signals=[approval])
+        async def declared(ctx: Context) -> None:
+            await ctx.wait(approval)
+
+        return app
+
+    async with world(shop()) as w:
+        await w.begin("declared", id="a")
+    async with world(older(), worker=False) as c:
+        assert isinstance(await c.app.signal("a", "line", 1), Buffered)
+
+
+# --- the catalogue -------------------------------------------------------------------------------
 
 
 async def test_the_catalogue_tells_of_every_workflow(world: Any) -> None:

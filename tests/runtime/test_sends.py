@@ -239,6 +239,57 @@ async def test_an_unknown_signal_is_refused_by_the_targets_declaration(
         assert seen == ["other ['go']"] * 2
 
 
+async def test_a_payload_is_checked_by_the_targets_declaration(world: Any, app: App) -> None:
+    """By name, or with a signal of the sender's own: refused on record, and raised again on replay."""
+    from perdure import InvalidPayload
+
+    seen: list[str] = []
+
+    @app.workflow(signals=[go])
+    async def strict(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    @app.workflow
+    async def sender(ctx: Context) -> None:
+        for signal in ("go", Signal("go", str)):
+            try:
+                await ctx.signal("strict", signal, "perhaps")
+            except InvalidPayload as error:
+                seen.append(str(error))
+        await ctx.wait(go)
+
+    async with world(app) as w:
+        strict_run = await w.begin(strict, id="strict")
+        await w.begin(sender, id="s")
+        await w.evict()
+        await w.app.signal("s", go, 1)
+        await w.settle()
+        assert len(seen) == 4 and len(set(seen)) == 1
+        assert "payload of signal 'go'" in seen[0]
+        assert await strict_run.status() == "waiting"
+        assert list(await w.app.dead_letters()) == []
+
+
+async def test_a_key_is_looked_at_before_the_payload(world: Any, app: App, target: Any) -> None:
+    from perdure import Conflict, InvalidPayload
+
+    @app.workflow
+    async def sender(ctx: Context) -> list[str]:
+        answers: list[str] = []
+        for key in ("k", "other"):
+            try:
+                await ctx.signal("target", line, "perhaps", key=key)  # type: ignore[arg-type]
+            except (Conflict, InvalidPayload) as error:
+                answers.append(type(error).__name__)
+        return answers
+
+    async with world(app) as w:
+        await w.begin(target, 2, id="target")
+        await w.app.signal("target", line, 1, key="k")
+        run = await w.begin(sender)
+        assert await run.result() == ["Conflict", "InvalidPayload"]
+
+
 # --- to oneself, by name, many -------------------------------------------------------------------
 
 

@@ -251,7 +251,11 @@ class Retry(Op[SteerOutcome], frozen=True, kw_only=True, gc=False):
 
 
 class SendSignal(Op[SendOutcome], frozen=True, kw_only=True, gc=False):
-    """A message to one run: ends its wait, or is buffered by policy."""
+    """A message to one run: ends its wait, or is buffered by policy.
+
+    `errors` are what the sender's own type has against the payload. It is sent all the same when it has a key,
+    because a key that was used before comes first, and only the store knows.
+    """
 
     signal_id: str
     run_id: str
@@ -263,6 +267,8 @@ class SendSignal(Op[SendOutcome], frozen=True, kw_only=True, gc=False):
     path: str | None = None
     key: str | None = None
     buffer: bool = True
+    schema: str | None = None  # digest of the schema that the payload was checked against
+    errors: tuple[str, ...] = ()
 
 
 class ResendDeadLetter(Op[SendOutcome], frozen=True, kw_only=True, gc=False):

@@ -21,6 +21,7 @@ RefusalCode = Literal[
     "no_dead_letter",
     "too_much_published",
     "unknown_signal",
+    "invalid_payload",
 ]
 
 

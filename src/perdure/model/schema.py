@@ -5,6 +5,7 @@ and where the two disagree we are the looser one: the typed codec at the receivi
 word. Schema and text may both come from outside, so depth, work and patterns are bounded.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -39,6 +40,12 @@ def check_schema(schema: dict[str, Any], text: str | bytes) -> list[str]:
     except (_TooMuch, RecursionError):
         return ["at $: the schema is too deep or too ambiguous to check"]
     return [f"at {place_text(place)}: {reason}" for place, reason in problems[:payload_errors_max]]
+
+
+def schema_digest(schema: dict[str, Any]) -> str:
+    """A fingerprint: what was checked against a schema of the same one needs no second look."""
+    text = msgspec.json.encode(schema, order="deterministic")
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 class _TooMuch(Exception):

@@ -20,8 +20,8 @@ from perdure.inputs import (
     checked_path,
     checked_signal,
     encoded_input,
-    encoded_payload,
     encoded_tags,
+    offered_payload,
 )
 from perdure.model import limits
 from perdure.model.clock import to_datetime
@@ -414,17 +414,20 @@ class Context:
         named = isinstance(signal, str)
         made = checked_signal(signal)
         own_path = self._execution.current_branch().allocate(f"signal.{made.name}")
+        text, errors = offered_payload(made, payload, key)
         op = SendSignal(
             signal_id=self.ulid(),
             run_id=check_run_id(run_id),
             name=made.name,
-            payload=encoded_payload(made, payload),
+            payload=text,
             policy=None if named else made.buffer,
             on_end=made.on_end,
             path=checked_path(path),
             key=None if key is None else check_key(key),
             ttl_us=made.ttl_us,
             buffer=buffer,
+            schema=made.schema(),
+            errors=errors,
         )
         return SendCall(self._execution, own_path, made.name, "signal", op, read=read_answer)
 

@@ -1,7 +1,7 @@
 """Signals: deliver to the wait that is open, else buffer by policy.
 
-Checked in this order: the key, that the run exists, that it lives, then policy and addressing. A signal to a
-run that waits ends the wait in the same commit and leaves no buffer row.
+Checked in this order: the key, that the run exists, that it lives, then name, policy, payload and addressing. A
+signal to a run that waits ends the wait in the same commit and leaves no buffer row.
 """
 
 import functools
@@ -22,7 +22,15 @@ from perdure.model.outcomes import (
     decode_answer,
     encode_answer,
 )
-from perdure.model.records import KeyRecord, RunRecord, SignalEntry, SignalRecord, WatcherRecord
+from perdure.model.records import (
+    KeyRecord,
+    RunRecord,
+    SignalEntry,
+    SignalRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.model.schema import check_schema, schema_digest
 from perdure.model.status import TERMINAL
 from perdure.store.handlers import waiting
 from perdure.store.handlers.facts import tell
@@ -79,26 +87,59 @@ def refused_when_new(tables: Tables, run: RunRecord, op: ops.SendSignal) -> Refu
 
 
 def _declared(tables: Tables, run: RunRecord, op: ops.SendSignal) -> SignalEntry | Refusal:
-    """Policy, ttl and on_end as the workflow declares them; the sender's own only where it says nothing."""
+    """Type, policy, ttl and on_end as the workflow declares them; the sender's own where it says nothing."""
     workflow = tables.workflow(run.workflow, run.version)
     entries = {} if workflow is None else signal_entries(workflow.signals)
     entry = entries.get(op.name)
+    if entry is None and workflow is not None and workflow.strict_signals:
+        return Refusal("unknown_signal", op.name, tuple(sorted(entries)))
+    if op.errors:
+        return _invalid(op, op.errors)
     if entry is None:
-        if workflow is not None and workflow.strict_signals:
-            return Refusal("unknown_signal", op.name, tuple(sorted(entries)))
         return SignalEntry(None, op.policy or "latest", op.ttl_us, op.on_end)
     if op.policy is not None and op.policy != entry.buffer:
         return Refusal(
             "conflict",
             f"signal {op.name!r} is buffered as {entry.buffer!r} by workflow {run.workflow!r}, not {op.policy!r}",
         )
-    return entry
+    return _misfit(workflow, entry, op) or entry
+
+
+def _misfit(
+    workflow: WorkflowRecord | None, entry: SignalEntry, op: ops.SendSignal
+) -> Refusal | None:
+    """Why the payload does not fit the declared type, whatever the sender takes the type to be.
+
+    What a workflow was only seen to wait for counts for mere names: a sender with a type of its own may mean
+    another wait, and the wait has the last word.
+    """
+    if workflow is None or entry.schema is None or _is_checked(workflow, op):
+        return None
+    if op.policy is not None and not workflow.strict_signals:
+        return None
+    errors = check_schema(entry.schema, op.payload)
+    return _invalid(op, tuple(errors)) if errors else None
+
+
+def _is_checked(workflow: WorkflowRecord, op: ops.SendSignal) -> bool:
+    return op.schema is not None and op.schema == _schema_digests(workflow.signals).get(op.name)
+
+
+def _invalid(op: ops.SendSignal, errors: tuple[str, ...]) -> Refusal:
+    return Refusal("invalid_payload", f"the payload of {op.name!r} does not fit", errors)
 
 
 @functools.lru_cache(maxsize=1024)
 def signal_entries(text: str) -> dict[str, SignalEntry]:
     """The signals of a catalogue line, parsed once for each text."""
     return msgspec.json.decode(text, type=dict[str, SignalEntry])
+
+
+@functools.lru_cache(maxsize=1024)
+def _schema_digests(text: str) -> dict[str, str]:
+    """The fingerprints of their schemas, likewise."""
+    entries = signal_entries(text)
+    return {name: schema_digest(one.schema) for name, one in entries.items() if one.schema}
 
 
 def _deliver_or_buffer(

@@ -1,9 +1,14 @@
 """The catalogue: what workflows declare decides how their signals are kept, for senders that have only a name."""
 
+import pytest
+
 from perdure.model.outcomes import Buffered, Counted, Delivered, Refusal
+from perdure.model.schema import schema_digest
 from perdure.testing.conformance.driver import Driver, declared, entry, signal
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+
+number: dict[str, object] = {"type": "integer"}
 
 
 class TestCatalogue(Subject):
@@ -117,3 +122,61 @@ class TestCatalogue(Subject):
         await d.signal("r1", "gone", "1", key="k")
         await d.declare(declared(go=entry()))
         assert type(await d.signal("r1", "gone", "1", key="k")).__name__ == "Duplicate"
+
+    # --- the declared type ---
+
+    @pytest.mark.parametrize("policy", [None, "latest"])
+    async def test_what_does_not_fit_the_declared_type_is_refused(
+        self, d: Driver, policy: str | None
+    ) -> None:
+        """Also from a sender with a signal of its own: the workflow's declaration decides."""
+        await d.declare(declared(go=entry(schema=number)))
+        await d.start_waiting("r1", signal("go"))
+        before = await dump(d.store)
+        answer = await d.signal("r1", "go", '"no"', policy=policy, key="k", schema="of another")
+        assert isinstance(answer, Refusal) and answer.code == "invalid_payload"
+        assert len(answer.paths) == 1 and "integer" in answer.paths[0]
+        assert await dump(d.store) == before
+        assert isinstance(await d.signal("r1", "go", "1", policy=policy, key="k"), Delivered)
+
+    async def test_a_workflow_that_sends_is_refused_on_record(self, d: Driver) -> None:
+        await d.declare(declared(workflow="refunds", go=entry(schema=number)))
+        await d.start("r2", workflow="refunds")
+        await d.start("r1")
+        await d.record_send("r1", "s", d.signal_op("r2", "go", '"no"'))
+        step = await d.step("r1", "s")
+        assert step.state == "failed" and "invalid_payload" in (step.error or "")
+        assert await d.payloads("r2") == []
+
+    async def test_what_was_checked_against_the_declared_type_is_not_checked_again(
+        self, d: Driver
+    ) -> None:
+        await d.declare(declared(go=entry(schema=number)))
+        await d.start("r1")
+        sent = await d.signal("r1", "go", '"no"', schema=schema_digest(number))
+        assert isinstance(sent, Buffered)
+
+    async def test_what_a_workflow_was_only_seen_to_wait_for_counts_for_mere_names(
+        self, d: Driver
+    ) -> None:
+        await d.declare(declared(strict=False, go=entry(schema=number)))
+        await d.start("r1")
+        answer = await d.signal("r1", "go", '"no"')
+        assert isinstance(answer, Refusal) and answer.code == "invalid_payload"
+        assert isinstance(await d.signal("r1", "go", '"no"', policy="latest"), Buffered)
+
+    async def test_a_run_is_not_started_by_what_does_not_fit(self, d: Driver) -> None:
+        await d.declare(declared(go=entry(schema=number)))
+        answer = await d.signal_with_start("r1", "go", '"no"')
+        assert isinstance(answer, Refusal) and answer.code == "invalid_payload"
+        assert await d.store.run("r1") is None
+
+    async def test_a_letter_that_does_not_fit_stays(self, d: Driver) -> None:
+        await d.start("dead")
+        await d.signal("dead", "go", '"no"', signal_id="s1")
+        await d.fail("dead")
+        await d.declare(declared(workflow="refunds", go=entry(schema=number)))
+        await d.start("r1", workflow="refunds")
+        answer = await d.resend("s1", to="r1")
+        assert isinstance(answer, Refusal) and answer.code == "invalid_payload"
+        assert len(await d.store.dead_letters("dead", "", 10)) == 1

@@ -143,10 +143,14 @@ def declared(
 
 
 def entry(
-    buffer: Any = "latest", *, ttl: Duration | None = None, on_end: Any = "discard"
+    buffer: Any = "latest",
+    *,
+    schema: dict[str, object] | None = None,
+    ttl: Duration | None = None,
+    on_end: Any = "discard",
 ) -> SignalEntry:
     """A signal of the catalogue."""
-    return SignalEntry(None, buffer, None if ttl is None else parse_duration(ttl), on_end)
+    return SignalEntry(schema, buffer, None if ttl is None else parse_duration(ttl), on_end)
 
 
 # --- who says them -----------------------------------------------------------------------------------

@@ -289,6 +289,18 @@ class TestSignals(Subject):
         again = await d.signal("r1", "go", "1", key="k", buffer=False)
         assert again == Duplicate(first)
 
+    async def test_a_key_is_looked_at_before_the_payload(self, d: Driver) -> None:
+        """The sender found that it does not fit; whether the key was used before only the store knows."""
+        await d.start("r1")
+        first = accepted(await d.signal("r1", "go", "1", key="k"))
+        wrong = ("at $: expected boolean",)
+        assert _code(await d.signal("r1", "go", '"no"', key="k", errors=wrong)) == "conflict"
+        assert await d.signal("r1", "go", "1", key="k", errors=wrong) == Duplicate(first)
+        answer = await d.signal("r1", "go", '"no"', key="other", errors=wrong)
+        assert isinstance(answer, Refusal)
+        assert (answer.code, answer.paths) == ("invalid_payload", wrong)
+        assert await d.payloads("r1") == ["1"]
+
     async def test_a_key_lives_as_long_as_the_run_also_over_continue_as(self, d: Driver) -> None:
         await d.start("r1")
         first = accepted(await d.signal("r1", "go", "1", key="k"))
