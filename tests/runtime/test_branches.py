@@ -10,6 +10,7 @@ from perdure import (
     App,
     BadValue,
     Context,
+    Delivered,
     ForeignAwait,
     RunFailed,
     Signal,
@@ -326,6 +327,27 @@ async def test_a_timeout_in_one_branch_cancels_the_others(world: Any, app: App) 
         assert (await w.store.counts())["watchers"] == 0
 
 
+async def test_a_wait_that_a_cancelled_branch_left_is_closed_in_the_store(
+    world: Any, app: App
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        try:
+            await ctx.gather(ctx.wait(more), ctx.step(broken))
+        except StepFailed:
+            pass
+        return await ctx.wait(more)
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        assert [one.path for one in await run.waiting()] == ["more#2"]
+        sent = await w.app.signal(run.id, more, 5)
+        assert isinstance(sent, Delivered) and sent.path == "more#2"
+        await w.settle()
+        assert await run.result() == 5
+        assert {one.path: one.status for one in await run.history()}["more"] == "abandoned"
+
+
 async def test_the_first_failure_in_a_nested_gather_reaches_the_top(world: Any, app: App) -> None:
     async def inner(ctx: Context) -> None:
         await ctx.gather(ctx.wait(left), ctx.step(broken))
@@ -521,6 +543,62 @@ async def _recorded(w: Any, run: Any, count: int) -> None:
         return sum(one.kind == "step" for one in await run.history()) >= count
 
     await w.until(enough)
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_result_and_a_signal_of_one_moment_are_heard_in_the_order_of_the_record(
+    world: Any, app: App, turns: int
+) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @step
+    async def slow() -> int:
+        begun.set()
+        await gate.wait()
+        return 1
+
+    @step
+    async def note(what: str) -> str:
+        return what
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[str]:
+        order: list[str] = []
+
+        async def stepping() -> None:
+            await ctx.step(slow)
+            order.append("step")
+            await ctx.step(note, "x")
+
+        async def waiting() -> None:
+            await ctx.wait(more)
+            order.append("signal")
+
+        await ctx.gather(stepping(), waiting())
+        await ctx.step(note.options(name=f"{order[0]}-first"), order[0])
+        await ctx.sleep("1h")
+        return order
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await begun.wait()
+
+        async def opened() -> bool:
+            return bool(await run.waiting())
+
+        await w.until(opened)
+        if turns % 2:
+            gate.set()
+        sending = asyncio.ensure_future(w.app.signal(run.id, more, 1))
+        for _ in range(turns // 2):
+            await asyncio.sleep(0)
+        gate.set()
+        await sending
+        await w.settle()
+        await w.evict()
+        await w.advance("1h")
+        info = await run.info()
+        assert info.status == "completed", info.reason
 
 
 async def test_a_signal_reaches_one_branch_while_another_steps(world: Any, app: App) -> None:

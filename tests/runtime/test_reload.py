@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from perdure import App, Context, Retry, Signal, step, step_info
+from perdure import App, Context, Delivered, Retry, Signal, StepFailed, step, step_info
+from perdure.testing.conformance.driver import Driver, failed, signal, wait
 
 go = Signal("go", int, buffer="all")
 
@@ -124,6 +125,73 @@ async def test_a_rejection_on_replay_opens_its_wait_once(
         await w.settle()
         assert await run.result() == 5
     assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+async def test_a_rejection_on_replay_does_not_mind_what_other_branches_did(
+    world: Any, app: App
+) -> None:
+    """A sibling went on after the wrong signal had come: that says nothing about the branch that waits."""
+
+    @step
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[int]:
+        async def doubled() -> int:
+            return await ctx.step(double, await ctx.wait(go, name="b"))
+
+        return list(await ctx.gather(ctx.wait(go, name="a"), doubled(), ctx.wait(go, name="c")))
+
+    async with world(app) as w:
+        await w.begin(flow, id="r")
+    async with world(app, worker=False) as c:
+        (b,) = [one.path for one in await c.app.waiting("r") if one.path.endswith("/b")]
+        sent = await c.app.signal("r", Signal("go", str, buffer="all"), "no", path="a")
+        await c.app.signal("r", go, 2, path=b)
+        await c.app.signal("r", go, 3, path="c")
+    async with world(app) as w:
+        await w.settle()
+        run = w.app.run("r")
+        assert [one.path for one in await run.waiting()] == ["a"]
+        assert [one.id for one in await w.app.dead_letters("r")] == [sent.signal_id]
+        await w.app.signal("r", go, 1)
+        await w.settle()
+        assert await run.result() == [1, 4, 3]
+
+
+async def test_a_signal_to_a_wait_whose_branch_had_left_is_a_dead_letter(
+    world: Any, app: App
+) -> None:
+    """The process died when the failure was on record, and before the wait beside it was closed."""
+    stop = Signal("stop", int)
+
+    @step
+    async def bad() -> int:
+        raise ValueError("no")
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        try:
+            await ctx.gather(ctx.wait(go), ctx.step(bad))
+        except StepFailed:
+            pass
+        return await ctx.wait(stop)
+
+    async with world(app, worker=False) as c:
+        await c.app.start(flow, id="r")
+        dead = Driver(c.store, c.clock)
+        await dead.claim("dead", workflows=("flow",))
+        await dead.suspend("r", wait("go", signal("go")), park=False)
+        await dead.record("r", failed("bad"))
+        sent = await c.app.signal("r", go, 5)
+        assert isinstance(sent, Delivered)
+    async with world(app) as w:
+        await w.settle()
+        run = w.app.run("r")
+        assert [one.path for one in await run.waiting()] == ["stop"]
+        assert {one.path: one.status for one in await run.history()}["go"] == "abandoned"
+        assert [one.id for one in await w.app.dead_letters("r")] == [sent.signal_id]
 
 
 @dataclass

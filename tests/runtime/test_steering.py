@@ -991,6 +991,39 @@ async def test_pause_and_resume_around_the_end_of_a_step_leave_no_hole(
         assert gate.calls == 1
 
 
+async def test_no_body_begins_after_a_pause_that_came_with_the_result_before_it(
+    world: Any, app: App
+) -> None:
+    gate = Gate()
+    ran: list[str] = []
+
+    @step
+    async def second() -> str:
+        ran.append("second")
+        return "second"
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[str]:
+        return [await ctx.step(gate.step), await ctx.step(second)]
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await gate.begun.wait()
+        pausing = asyncio.ensure_future(run.pause("audit"))
+        gate.open.set()
+        await pausing
+
+        async def paused() -> bool:
+            return bool(await run.status() == "paused")
+
+        await w.until(paused)
+        assert ran == []
+        assert {one.path: one.status for one in await run.history()} == {"gate": "done"}
+        await run.resume()
+        await w.settle()
+        assert await run.result() == ["through", "second"]
+
+
 @pytest.mark.parametrize("where", ["step", "code"])
 async def test_retry_after_siblings_were_cancelled_asks_their_waits_again(
     world: Any, app: App, where: str

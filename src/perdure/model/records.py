@@ -22,6 +22,12 @@ CANCEL_PATH = "!cancel"
 RETRY_PATH = "!retry"
 
 
+def branch_of(path: str) -> str:
+    """The branch that a path belongs to: everything up to its last `[n]/`; "" is the workflow itself."""
+    head, bracket, _ = path.rpartition("]/")
+    return head + bracket
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution of a workflow."""
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 import msgspec
 
 from perdure.errors import NonDeterminism
-from perdure.model.records import Condition, StepRecord, WaitSpec
+from perdure.model.records import Condition, StepRecord, WaitSpec, branch_of
 from perdure.runtime.calls import Durable, WaitCall
 
 _decode_spec = msgspec.json.Decoder(WaitSpec).decode
@@ -33,9 +33,17 @@ class History:
             if one.kind == "retry"
         ]
 
-    def goes_on(self, standing: Container[str]) -> bool:
-        """Whether the code is on record with more than it has asked for so far."""
-        return bool(self.ahead) or any(path not in standing for path in self.begun)
+    def goes_on(self, path: str, standing: Container[str]) -> bool:
+        """Whether the branch that stands at `path` is on record with more than it has asked for so far.
+
+        So it is if there is more of itself, of branches that it began, or of those that wait for it. What others
+        beside it have done meanwhile says nothing, nor what they stand at: a call may be made by one branch and
+        awaited by another.
+        """
+        own = branch_of(path)
+        paths = [*(one.path for one in self.ahead), *self.begun]
+        branches = [branch_of(one) for one in paths if one not in standing]
+        return any(one.startswith(own) or own.startswith(one) for one in branches)
 
     def is_loose(self, record: StepRecord) -> bool:
         """Whether the code may pass this record by, or ask for it out of its old turn."""

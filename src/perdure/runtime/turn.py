@@ -301,8 +301,11 @@ class Execution(Branches):
             self._feed(record)
         elif record.kind == "cancel":
             self._feed_cancel(record)
-        elif record.kind == "retry" or (self._left is not None and record.path in self._left):
+        elif record.kind == "retry":
             pass
+        elif self._left is not None and record.path in self._left:
+            if record.kind == "wait":  # what came after its branch had left must not vanish there
+                self._closed = [*(self._closed or ()), record.path]
         elif history.is_loose(record):
             # Its branch may come to ask for it yet, in the new order of things.
             self._loose = self._loose or {}
@@ -321,7 +324,7 @@ class Execution(Branches):
         try:
             value, error = call.settle(done)
         except Rejected as rejected:
-            if self._history is not None and self._history.goes_on(self._standing):
+            if self._history is not None and self._history.goes_on(call.path, self._standing):
                 # The run went on from here once: it is the type that changed, not the signal that is wrong.
                 self._failure = Undecodable(call.path, str(rejected))
                 return

@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.model import ops
 from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOutcome, Wake
-from perdure.model.records import RETRY_PATH, ErrorRecord, RunRecord, StepRecord
+from perdure.model.records import RETRY_PATH, ErrorRecord, RunRecord, StepRecord, branch_of
 from perdure.model.status import TERMINAL
 from perdure.store.handlers.facts import awaken, make_ready, move, tell
 from perdure.store.handlers.sending import put_back
@@ -184,9 +184,3 @@ def _is_to_be_done_anew(step: StepRecord, since: int, branch: str | None) -> boo
 def _has_failed(step: StepRecord) -> bool:
     """A failed step, send or wait; or a wait that ran out of time, which is done but raised WaitTimeout."""
     return step.state == "failed" or (step.state == "done" and step.kind == "wait")
-
-
-def branch_of(path: str) -> str:
-    """The branch that a path belongs to: everything up to its last `[n]/`; "" is the workflow itself."""
-    head, bracket, _ = path.rpartition("]/")
-    return head + bracket
