@@ -99,5 +99,20 @@ def test_program_runs_as_printed(program: Block, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{program.place}\n{done.stdout}{done.stderr}"
 
 
+def test_the_demo_tells_its_story(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = ("killed with SIGKILL", "approval sent", "charge", "approval", "ship")
+    for words in (*told, "charged exactly once"):
+        assert words in done.stdout
+
+
 def test_readme_shows_a_program() -> None:
     assert any(program.page == "README.md" for program in PROGRAMS)

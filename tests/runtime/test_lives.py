@@ -1,11 +1,13 @@
 """Whole lives of a run under random treatment: signals, time, steering, evictions, closings and power cuts.
 
-The workflow has branches that wait, step, call children and clean up when they are cancelled. Whatever happens to it,
-when the trouble stops it must come to an end: never parked for non-determinism, never waiting for nothing, nothing left
-behind. A failing seed replays as far as the machine's own timing allows.
+The workflow has branches that wait, step, call children and clean up when they are cancelled, and generations. Some
+signals do not fit. Whatever happens to it, when the trouble stops it must come to an end: never parked for
+non-determinism, never waiting for nothing, nothing left behind, and every signal that was accepted has its fate. A
+failing seed replays as far as the machine's own timing allows.
 """
 
 import asyncio
+import logging
 import os
 import random
 from collections.abc import Awaitable, Callable
@@ -27,6 +29,7 @@ from perdure import (
 )
 
 line = Signal("line", int, buffer="all")
+wrong = Signal("line", str, buffer="all")
 lives = max(3, int(os.environ.get("PERDURE_FUZZ_EXAMPLES", "40")) // 10)
 refusals = (Conflict, RunFinished, AmbiguousSignal)
 
@@ -40,6 +43,10 @@ def make_app(chance: random.Random) -> App:
             await asyncio.sleep(0)
         if chance.random() < 0.15:
             raise OSError("the network")
+        return number
+
+    @step
+    def threaded(number: int) -> int:
         return number
 
     @step
@@ -60,7 +67,7 @@ def make_app(chance: random.Random) -> App:
         return seconds
 
     @app.workflow
-    async def flow(ctx: Context, width: int, rounds: int) -> list[int]:
+    async def flow(ctx: Context, width: int, rounds: int, generations: int) -> list[int]:
         async def heard(branch: int) -> int:
             answer = await ctx.wait(line | timer("30s"), name=f"line{branch}")
             return 0 if isinstance(answer, TimedOut) else answer
@@ -69,8 +76,11 @@ def make_app(chance: random.Random) -> App:
             total = 0
             try:
                 for nth in range(rounds):
-                    answer, _ = await ctx.gather(heard(number), ctx.step(flaky, nth))
+                    answer, _, _ = await ctx.gather(
+                        heard(number), ctx.step(flaky, nth), ctx.step(threaded, nth)
+                    )
                     total += answer + await ctx.step(fragile, number)
+                    await ctx.set(f"branch-{number}", total)
                     if nth % 3 == 2:
                         await ctx.call(child, nth)
             except asyncio.CancelledError:
@@ -79,7 +89,10 @@ def make_app(chance: random.Random) -> App:
                 raise
             return total
 
-        return list(await ctx.gather(*(branch(number) for number in range(width))))
+        totals = await ctx.gather(*(branch(number) for number in range(width)))
+        if generations:
+            await ctx.continue_as(flow, width, rounds, generations - 1)
+        return list(totals)
 
     return app
 
@@ -92,22 +105,28 @@ class Life:
         self.app = make_app(self.chance)
         self.open = world
         self.stage: Any = None
-        self.sent = 0
+        self.sent: list[str] = []
 
     async def begin(self) -> None:
         self.stage = await self.open(self.app).__aenter__()
         width, rounds = self.chance.randint(1, 4), self.chance.randint(2, 5)
-        await self.stage.app.start("flow", width, rounds, id="a")
+        await self.stage.app.start("flow", width, rounds, self.chance.randint(0, 2), id="a")
 
     @property
     def run(self) -> Any:
         return self.stage.app.run("a")
 
     async def signal(self) -> None:
-        self.sent += 1
+        await self._send(line, len(self.sent))
+
+    async def send_wrong(self) -> None:
+        await self._send(wrong, "not a number")
+
+    async def _send(self, signal: Signal[Any], payload: Any) -> None:
         waits = [one for one in await self.run.waiting() if one.kind == "signal"]
-        path = self.chance.choice(waits).path if waits else None
-        await self.stage.app.signal("a", line, self.sent, path=path)
+        path = self.chance.choice(waits).path if waits and self.chance.random() < 0.8 else None
+        answer = await self.stage.app.signal("a", signal, payload, path=path)
+        self.sent.append(answer.signal_id)
 
     async def pass_time(self) -> None:
         clock = self.stage.clock
@@ -124,7 +143,8 @@ class Life:
     async def trouble(self) -> None:
         """Something happens to it."""
         events: list[tuple[int, Callable[[], Awaitable[Any]]]] = [
-            (40, self.signal),
+            (35, self.signal),
+            (8, self.send_wrong),
             (10, self.pass_time),
             (1, self.run.cancel),
             (3, self.run.retry),
@@ -159,15 +179,25 @@ class Life:
             assert info.status != "paused", info
         raise AssertionError(f"it never ends: {info} {await self.run.history()}")
 
+    async def check_fates(self) -> None:
+        """Every signal that was accepted was taken, or is told of: none is kept for nobody, none is gone."""
+        for signal_id in self.sent:
+            status = await self.stage.app.signal_status(signal_id)
+            assert status is not None and status.state != "buffered", (signal_id, status)
+
 
 @pytest.mark.parametrize("seed", range(lives))
 @pytest.mark.hypothesis
-async def test_a_run_comes_to_its_end_whatever_befalls_it(world: Any, seed: int) -> None:
+async def test_a_run_comes_to_its_end_whatever_befalls_it(
+    world: Any, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     life = Life(world, seed)
     await life.begin()
     for _ in range(80):
         await life.trouble()
     await life.peace()
+    await life.check_fates()
     counts = await life.stage.store.counts()
     assert (counts["watchers"], counts["signals"]) == (0, 0)
     await life.stage.__aexit__(None, None, None)
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []

@@ -143,6 +143,31 @@ async def test_other_code_parks_the_run_and_the_old_code_finishes_it(
         assert (await run.info()).reason is None
 
 
+async def test_other_code_parks_a_retried_run_too(world: Any) -> None:
+    """A retry frees the order of what came after the failure only; what came before it must be asked for."""
+
+    @step
+    async def bad() -> None:
+        raise ValueError("no luck")
+
+    async def failing(ctx: Context) -> Any:
+        await ctx.step(reserve)
+        await ctx.step(bad)
+
+    async def without_reserve(ctx: Context) -> Any:
+        return await ctx.step(charge)
+
+    async with world(app_of(failing)) as w:
+        run = await w.begin("flow", id="a")
+        assert await run.status() == "failed"
+    async with world(app_of(without_reserve)) as w:
+        run = w.app.run("a")
+        await run.retry()
+        await w.settle()
+        info = await run.info()
+        assert info.status == "paused" and "'reserve'" in (info.reason or "")
+
+
 async def test_a_mismatch_runs_no_step_and_sends_nothing(world: Any) -> None:
     """Other code may not act before its whole past has been compared."""
     ran: list[str] = []
