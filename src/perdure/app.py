@@ -461,7 +461,7 @@ class App:
             ops.SignalWithStart(start=start, signal=send), _heard(engine, start), values
         )
         if isinstance(outcome, Refusal):
-            raise refusal_error(outcome, found.name, start.run_id)
+            raise refusal_error(outcome, signal.name, start.run_id)
         started, sent = outcome
         handle = self._started(engine, started, found.codec, ending)
         return handle, _accepted(sent, signal.name, start.run_id)

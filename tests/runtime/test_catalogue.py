@@ -131,6 +131,16 @@ async def test_the_declared_type_counts_for_a_sender_with_a_signal_of_its_own(wo
         assert isinstance(await w.app.signal("a", Signal("approval"), {"ok": True}), Delivered)
 
 
+async def test_the_declared_type_counts_for_a_signal_that_starts_its_run(world: Any) -> None:
+    async with world(shop()) as w:
+        for signal, key in ((Signal("approval", str), None), (approval, "k")):
+            with pytest.raises(InvalidPayload, match="payload of signal 'approval'"):
+                await w.app.signal_with_start(
+                    "declared", signal=signal, payload="perhaps", id="a", key=key
+                )
+        assert len(await w.app.runs()) == 0
+
+
 async def test_an_empty_declaration_takes_nothing(world: Any, app: App) -> None:
     @app.workflow(signals=[])
     async def deaf(ctx: Context) -> None:
