@@ -23,6 +23,8 @@ from typing import Any
 
 from crashes import story
 from perdure import App, PerdureError
+from perdure.coordinator import coordinator
+from perdure.model import limits
 from perdure.model.outcomes import Buffered, Delivered, Duplicate
 from perdure.store.sql import Migration
 from perdure.store.sqlite import opening
@@ -63,6 +65,10 @@ async def _run(settings: dict[str, Any], wire: socket.socket) -> None:
         logging.disable()
     if settings.get("failpoint"):
         arm(*settings["failpoint"])
+        if (
+            settings["failpoint"][1] % 2
+        ):  # as under full load: answers are held while the next batch is written
+            limits.batch_ops_max, coordinator._held_ops_min = 4, 1
     if settings.get("migration"):
         add_migration(settings["migration"])
     if settings.get("migration_kill"):
@@ -151,12 +157,12 @@ def arm(place: str, number: int) -> None:
     batches = 0
     apply, commit = SqliteStore.apply, Writer._commit
 
-    async def apply_or_die(store: SqliteStore, batch_id: str, ops: Any) -> Any:
+    async def apply_or_die(store: SqliteStore, batch_id: str, ops: Any, *rest: Any) -> Any:
         nonlocal batches
         batches += 1
         if place == "before" and batches == number:
             die()
-        applied = await apply(store, batch_id, ops)
+        applied = await apply(store, batch_id, ops, *rest)
         if place == "after" and batches == number:
             die()
         return applied

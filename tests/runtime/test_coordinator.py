@@ -19,6 +19,7 @@ from perdure import (
     StoreRefused,
     step,
 )
+from perdure.coordinator import coordinator
 from perdure.model import limits
 from perdure.model.ops import SendSignal
 from perdure.store.base import BatchFailed, BatchUnknown
@@ -43,11 +44,11 @@ class Wrapped:
         at = self if name in ("before", "after") else self.inner
         object.__setattr__(at, name, value)
 
-    async def apply(self, batch_id: str, ops: Sequence[Any]) -> Any:
+    async def apply(self, batch_id: str, ops: Sequence[Any], *rest: Any) -> Any:
         self.batches.append(list(ops))
         if self.before is not None:
             await self.before(ops)
-        applied = await self.inner.apply(batch_id, ops)
+        applied = await self.inner.apply(batch_id, ops, *rest)
         if self.after is not None:
             await self.after(ops)
         return applied
@@ -230,6 +231,128 @@ async def test_a_cancelled_starter_leaves_a_run_that_runs(world: Any, app: App) 
         gate.set()
         await w.settle()
         assert await w.app.run("a").result(timeout="10s") == "ran"
+
+
+# --- full load -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of two, and whatever waits after one is enough to hold its answers."""
+    monkeypatch.setattr(limits, "batch_ops_max", 2)
+    monkeypatch.setattr(coordinator, "_held_ops_min", 1)
+
+
+def payloads(ops: Sequence[Any]) -> list[int]:
+    return [int(op.payload) for op in ops if isinstance(op, SendSignal)]
+
+
+async def test_answers_are_held_until_the_next_batch_is_under_way(
+    world: Any, app: App, sleeper: Any, full_load: None
+) -> None:
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+        answered: list[int] = []
+        seen: dict[int, list[int]] = {}
+
+        async def before(ops: Any) -> None:
+            seen.update((n, list(answered)) for n in payloads(ops))
+
+        async def send(n: int) -> None:
+            assert isinstance(await w.app.signal("a", line, n), Buffered)
+            answered.append(n)
+
+        w.store.before = before
+        await asyncio.gather(*(send(n) for n in range(6)))
+        assert answered == [0, 1, 2, 3, 4, 5]
+        assert (seen[0], seen[2]) == ([], [])
+
+
+async def test_the_store_says_when_held_answers_can_be_told(
+    world: Any, app: App, sleeper: Any, full_load: None
+) -> None:
+    """Inside the second batch, once its ops are decided: not only after its commit."""
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+        told_at: list[list[int]] = []
+        answered: list[int] = []
+
+        async def after(ops: Any) -> None:
+            if payloads(ops) == [2, 3]:
+                await asyncio.sleep(0)
+                told_at.append(list(answered))
+
+        async def send(n: int) -> None:
+            await w.app.signal("a", line, n)
+            answered.append(n)
+
+        w.store.after = after
+        await asyncio.gather(*(send(n) for n in range(4)))
+        assert answered == [0, 1, 2, 3]
+        early = "sqlite" in w.store.url  # in memory nothing is left to do once the ops are decided
+        assert told_at == [[0, 1] if early else []]
+
+
+async def test_held_answers_are_told_whatever_becomes_of_the_next_batch(
+    world: Any, app: App, sleeper: Any, full_load: None
+) -> None:
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+
+        async def spoil(ops: Any) -> None:
+            if 2 in payloads(ops):
+                raise BatchFailed("two")
+            if 4 in payloads(ops):
+                raise BatchUnknown("four")
+
+        w.store.before = spoil
+        sends = (w.app.signal("a", line, n) for n in range(6))
+        answers = await asyncio.gather(*sends, return_exceptions=True)
+        kinds = [type(one) for one in answers]
+        assert kinds == [Buffered, Buffered, StoreRefused, Buffered, StoreRefused, Buffered]
+
+
+async def test_a_store_that_hangs_does_not_keep_what_is_committed(
+    world: Any, app: App, sleeper: Any, full_load: None
+) -> None:
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+        gate = asyncio.Event()
+
+        async def hang(ops: Any) -> None:
+            if 2 in payloads(ops):
+                await gate.wait()
+
+        w.store.before = hang
+        sends = [asyncio.ensure_future(w.app.signal("a", line, n)) for n in range(4)]
+        await asyncio.wait_for(asyncio.gather(*sends[:2]), 10)
+        assert not sends[2].done()
+        gate.set()
+        await asyncio.gather(*sends)
+
+
+async def test_a_pump_that_is_cancelled_tells_what_it_holds(
+    world: Any, app: App, sleeper: Any, full_load: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+        gate, inside = asyncio.Event(), asyncio.Event()
+
+        async def hang(ops: Any) -> None:
+            if 2 in payloads(ops):
+                inside.set()
+                await gate.wait()
+
+        w.store.before = hang
+        sends = [asyncio.ensure_future(w.app.signal("a", line, n)) for n in range(4)]
+        await inside.wait()
+        w.store.before = None
+        w.coordinator._pump.cancel()
+        answers = await asyncio.gather(*sends, return_exceptions=True)
+        kinds = [type(one) for one in answers]
+        assert kinds == [Buffered, Buffered, OutcomeUnknown, OutcomeUnknown]
+        caplog.clear()
+        await w.settle()
 
 
 # --- back-pressure -------------------------------------------------------------------------------

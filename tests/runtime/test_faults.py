@@ -420,8 +420,8 @@ async def test_after_an_unknown_outcome_no_body_is_begun_twice(
         monkeypatch.setattr(worker_module, "asyncio", SimpleNamespace(**names))
         apply, look = w.store.apply, w.worker._load_lost
 
-        async def answer_lost(batch_id: str, ops: Any) -> Any:
-            applied = await apply(batch_id, ops)
+        async def answer_lost(batch_id: str, ops: Any, *rest: Any) -> Any:
+            applied = await apply(batch_id, ops, *rest)
             if any(isinstance(op, SendSignal) for op in ops):
                 raise BatchUnknown("connection lost")
             return applied

@@ -2,8 +2,9 @@
 
 Everyone else describes a write as an op and awaits its outcome. We take all ops that are waiting, give them to the
 store as one batch, then answer in order and pass the wakes on. While a batch commits the next one gathers: group
-commit without a timer; load sets the batch. Never reads the clock. Workflow code may run in here, when an answer is
-passed on to the run that waited for it; whatever it raises, the next answers go out.
+commit without a timer; load sets the batch. Under full load the answers of a batch are told while the next one is
+being written, when the store needs the disk and not the interpreter. Never reads the clock. Workflow code may run
+in here, when an answer is passed on to the run that waited for it; whatever it raises, the next answers go out.
 
 Memory changes after the commit, never before. A batch that failed is split in two until the op that spoils it
 stands alone, so its neighbours do not suffer. A caller that is cancelled undoes nothing: its op is applied
@@ -35,6 +36,13 @@ log = logging.getLogger("perdure.coordinator")
 ops_log = logging.getLogger("perdure.ops")
 
 
+# With so many ops waiting after a commit, its answers are held until the next batch is decided: then those who are
+# answered run beside the writing. With fewer, what they ask next had better join the batch.
+_held_ops_min = 250
+# They wait no longer than this: the store may have to wait for another process.
+_held_s_max = 0.05
+
+
 class _NoAnswer(BatchUnknown):
     """The store was not heard of in time; it may be at work yet."""
 
@@ -50,6 +58,8 @@ class Coordinator:
         self.on_unknown: Callable[[], None] | None = None  # the worker reloads what it holds
         self._queue: deque[Posted] = deque()
         self._untold: Iterator[Posted] = iter(())  # those of the batch that have no answer yet
+        # A batch that is committed and whose answers wait until the next one is decided.
+        self._held: tuple[list[Posted], list[Applied]] | None = None
         self._work = asyncio.Event()
         self._space: deque[asyncio.Future[None]] = deque()
         self._pump: asyncio.Task[None] | None = None
@@ -194,10 +204,11 @@ class Coordinator:
             # Or they would hold a thousand answers in memory until the next batch.
             del batch
             self._untold = iter(())
-            self._committing = False
-            # Those who were answered go first: what they ask next joins the batch, and the writer thread does
-            # not take the interpreter from under them.
-            await asyncio.sleep(0)
+            if self._held is None:
+                self._committing = False
+                # Those who were answered go first: what they ask next joins the batch, and the writer thread
+                # does not take the interpreter from under them.
+                await asyncio.sleep(0)
 
     def _let_in(self) -> None:
         room = limits.queue_ops_max - len(self._queue)
@@ -222,17 +233,25 @@ class Coordinator:
             log.exception("the store broke its contract")
             self._say_unknown(len(batch), error)
         else:
-            self._answer(applied)
+            told = list(itertools.islice(self._untold, len(applied)))
+            if len(self._queue) < _held_ops_min:
+                self._answer(told, applied)
+            else:
+                self._held = (told, applied)
+                asyncio.get_running_loop().call_later(_held_s_max, self._tell_held)
 
     async def _apply(self, batch_id: str, ops: list[Op[Any]]) -> list[Applied]:
         # Awaited in place, not as a task of its own: each turn of a busy loop between the commit and its
         # answers is time in which the writer stands idle.
         try:
             async with asyncio.timeout(self._store_timeout_s):
-                applied = await self._store.apply(batch_id, ops)
+                decided = None if self._held is None else self._tell_held
+                applied = await self._store.apply(batch_id, ops, decided)
         except TimeoutError:
             log.error("the store has not answered for %s s", self._store_timeout_s)
             raise _NoAnswer(f"no answer within {self._store_timeout_s} s") from None
+        finally:
+            self._tell_held()  # if the store did not say when
         if len(applied) != len(ops):
             raise AssertionError(f"{len(applied)} answers to {len(ops)} ops")
         return applied
@@ -269,20 +288,31 @@ class Coordinator:
         if self.on_unknown is not None and not self._closed:
             self.on_unknown()
 
-    def _answer(self, applied: list[Applied]) -> None:
+    def _tell_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._answer(*held)
+
+    def _answer(self, batch: list[Posted], applied: list[Applied]) -> None:
         # In the order of the batch, wakes of an op before its answer: a run's owner then learns of everything
         # in the order of its history.
         debug = ops_log.isEnabledFor(logging.DEBUG)
         pass_on = self.hub.pass_on
-        for answer, posted in zip(applied, self._untold, strict=False):
+        end: BaseException | None = None
+        for answer, posted in zip(applied, batch, strict=True):
             if debug:
                 ops_log.debug("%r -> %r", posted[0], answer.outcome)
             try:
-                for wake in answer.wakes:
-                    pass_on(wake)
-            except Exception:  # a defect must not cost the others in the batch their answers
-                log.exception("a wake was not heard; what it tells of stands")
-            _tell(posted, answer.outcome)
+                try:
+                    for wake in answer.wakes:
+                        pass_on(wake)
+                except Exception:  # a defect must not cost the others in the batch their answers
+                    log.exception("a wake was not heard; what it tells of stands")
+                _tell(posted, answer.outcome)
+            except BaseException as error:  # nor must Ctrl-C, which waits until all have theirs
+                end = end or error
+        if end is not None:
+            raise end
 
 
 def _tell(posted: Posted, outcome: Any) -> None:

@@ -24,8 +24,9 @@ from perdure.runtime.failures import step_error, step_failure
 
 T = TypeVar("T")
 
-# Bodies that end at once before the loop gets a turn: the writer then works beside the next ones.
-_turns_per_breath = 200
+# Runs begun and bodies ended at once before the loop gets a turn: a batch's worth. The loop's turn has its price:
+# the writer thread is made to wait for the interpreter anew, and a small batch goes before its time.
+_turns_per_breath = 2000
 
 _ends_the_process = (KeyboardInterrupt, SystemExit)
 

@@ -6,7 +6,7 @@ was acknowledged to this process, and page by cursor.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -79,8 +79,13 @@ class Store(ABC):
     # --- writes ---
 
     @abstractmethod
-    async def apply(self, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
-        """Apply ops in order and commit. Raises BatchFailed or BatchUnknown, nothing else."""
+    async def apply(
+        self, batch_id: str, ops: Sequence[Op[Any]], decided: Callable[[], None] | None = None
+    ) -> list[Applied]:
+        """Apply ops in order and commit. Raises BatchFailed or BatchUnknown, nothing else.
+
+        `decided` is called in the loop, at most once, when what is left needs little of the interpreter.
+        """
 
     @abstractmethod
     async def settle(self, batch_id: str) -> bool:

@@ -6,7 +6,7 @@ validate before they write; an op that raises is a defect of ours and fails its 
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -341,7 +341,9 @@ class MemoryStore(Store):
     async def close(self) -> None:
         """The rows stay for as long as the store object does, so a test can open an app on it again."""
 
-    async def apply(self, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
+    async def apply(
+        self, batch_id: str, ops: Sequence[Op[Any]], decided: Callable[[], None] | None = None
+    ) -> list[Applied]:
         if batch_id in self._committed:
             raise BatchFailed(f"batch {batch_id!r} was committed before")
         tables = self.tables

@@ -25,9 +25,10 @@ from perdure.store.sqlite.statements import Statements, queries
 
 Change = tuple[Any, Any]  # a row as it is in the file, and as it is to be
 
-# Rows of one statement. To prepare it costs five to ten microseconds a row, once for each size; more rows
-# at a time are no faster. The widest has 27 columns, far below the 32,766 variables that SQLite takes.
-_rows_max: Final = 256
+# Rows of one statement. To prepare it costs five to ten microseconds a row, once for each size. After each the
+# writer needs the interpreter again, and under load waits for it while all others run: so not too few. The widest
+# has 28 columns; SQLite takes 32,766 variables.
+_rows_max: Final = 512
 # Fewer rows than this are not worth a call of their own, if another shape is written anyway.
 _worth_a_call: Final = 32
 

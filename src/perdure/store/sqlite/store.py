@@ -88,11 +88,13 @@ class SqliteStore(Store):
 
     # --- writes ---
 
-    async def apply(self, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
+    async def apply(
+        self, batch_id: str, ops: Sequence[Op[Any]], decided: Callable[[], None] | None = None
+    ) -> list[Applied]:
         self._check_process()
         if self._writer is None:
             raise BatchFailed("the store is not open")
-        return await self._writer.apply(batch_id, ops, self.worker_id)
+        return await self._writer.apply(batch_id, ops, self.worker_id, decided)
 
     async def settle(self, batch_id: str) -> bool:
         return await self._read(reads.settled, batch_id)

@@ -8,6 +8,7 @@ or when the log has grown large.
 """
 
 import asyncio
+import functools
 import logging
 import os
 import queue
@@ -55,10 +56,14 @@ class Job:
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
     def answer(self, result: Any, error: BaseException | None) -> None:
-        try:
-            self.loop.call_soon_threadsafe(_answer, self.future, result, error)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            pass
+        _on_loop(self.loop, _answer, self.future, result, error)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        pass
 
 
 def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
@@ -108,9 +113,17 @@ class Writer:
             raise
 
     async def apply(
-        self, batch_id: str, ops: Sequence[Op[Any]], worker_id: str | None
+        self,
+        batch_id: str,
+        ops: Sequence[Op[Any]],
+        worker_id: str | None,
+        decided: Callable[[], None] | None,
     ) -> list[Applied]:
-        applied: list[Applied] = await self._ask(lambda: self._apply(batch_id, ops, worker_id))
+        loop = asyncio.get_running_loop()
+        tell = None if decided is None else functools.partial(_on_loop, loop, decided)
+        applied: list[Applied] = await self._ask(
+            lambda: self._apply(batch_id, ops, worker_id, tell)
+        )
         return applied
 
     async def close(self) -> None:
@@ -196,7 +209,13 @@ class Writer:
 
     # --- a batch ---
 
-    def _apply(self, batch_id: str, ops: Sequence[Op[Any]], worker_id: str | None) -> list[Applied]:
+    def _apply(
+        self,
+        batch_id: str,
+        ops: Sequence[Op[Any]],
+        worker_id: str | None,
+        decided: Callable[[], None] | None,
+    ) -> list[Applied]:
         lock = self._lock
         if lock is None:
             raise BatchFailed("the store is not open")
@@ -206,7 +225,7 @@ class Writer:
             raise BatchFailed(f"the lock beside {self._path} cannot be had: {error}") from error
         try:
             sql = self._ready_connection()
-            tables, applied = self._decide(sql, batch_id, ops, worker_id)
+            tables, applied = self._decide(sql, batch_id, ops, worker_id, decided)
             self._commit(sql, batch_id)
             self._committed(tables)
             return applied
@@ -235,7 +254,12 @@ class Writer:
         return self._sql
 
     def _decide(
-        self, sql: Statements, batch_id: str, ops: Sequence[Op[Any]], worker_id: str | None
+        self,
+        sql: Statements,
+        batch_id: str,
+        ops: Sequence[Op[Any]],
+        worker_id: str | None,
+        decided: Callable[[], None] | None,
     ) -> tuple[SqliteTables, list[Applied]]:
         """Everything up to the commit. Whatever goes wrong here, nothing happened."""
         try:
@@ -254,6 +278,8 @@ class Writer:
             if self.prefetching:
                 tables.prefetch(ops)
             applied = _apply_ops(tables, ops)
+            if decided is not None:
+                decided()
             tables.flush()
             proof = {"number": number, "batch_id": batch_id, "at": tables.now}
             sql.run("insert_commit", proof)
