@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from benchmarks.common import Order, Stopwatch, Values, new_file, run, table_counts
+from benchmarks.common import Order, Stopwatch, Values, all_of, new_file, run, table_counts
 from perdure.model.records import RunRecord
 from perdure.store.sql import load_migrations
 
@@ -194,7 +194,7 @@ async def _group(order: Order, watch: Stopwatch, workflow: str, steps: int) -> V
     await asyncio.gather(*(_run_bare(writer, rows, n, steps) for n in range(order.warm)))
     warm_commits = writer.commits
     with watch:
-        await asyncio.gather(*(_run_bare(writer, rows, n, steps) for n in range(order.size)))
+        await all_of(order.size, lambda n: _run_bare(writer, rows, n, steps))
     commits = writer.commits - warm_commits
     writer.close()
     connection.close()

@@ -18,6 +18,7 @@ from benchmarks.common import (
     Order,
     Stopwatch,
     Values,
+    all_of,
     new_file,
     percentile,
     ready_line,
@@ -124,15 +125,13 @@ def check(results: list[int], runs: int) -> None:
 async def steps_at_once(
     order: Order, watch: Stopwatch, flow: Workflow[int, int], steps: int
 ) -> Values:
-    """Start all runs at once and await all results."""
+    """Start runs and await their results, a thousand at once."""
     path = path_of(order)
     async with make_app(url_of(path)) as app:
         await warm_up(app, flow, order.warm)
         with watch:
-            results = await asyncio.gather(
-                *(run_to_end(app, flow, number) for number in range(order.size))
-            )
-    check(list(results), order.size)
+            results = await all_of(order.size, lambda number: run_to_end(app, flow, number))
+    check(results, order.size)
     values = {"runs_s": order.size / watch.seconds, "steps_s": order.size * steps / watch.seconds}
     return values if path == memory_path else values | table_counts(path)
 
