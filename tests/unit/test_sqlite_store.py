@@ -804,12 +804,12 @@ def test_an_idle_checkpoint_that_a_reader_hindered_is_tried_again(
     clock = SystemClock()
     one = writer.Writer(str(tmp_path / "one.db"), "FULL", clock, ids, lifecycle=True)
     one._open()  # no thread: we are it
-    one._apply(ids.ulid(), [start("a")], None)
+    one._apply(writer.Batch(ids.ulid(), [start("a")]))
     reader = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
     reader.execute("begin")
     reader.execute("select count(*) from runs").fetchone()
     one._wal_bytes_next = 0
-    one._apply(ids.ulid(), [start("b")], None)
+    one._apply(writer.Batch(ids.ulid(), [start("b")]))
     one._checkpoint_if_large()
     assert one._wal_bytes_next > writer.wal_patience_bytes
     one._jobs = quiet = _Quiet(reader)

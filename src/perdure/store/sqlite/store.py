@@ -5,6 +5,7 @@ it on one machine. It never writes outside the writer thread, nor answers before
 """
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ from perdure.store.sqlite import liveness, opening, reads
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
 from perdure.store.sqlite.statements import Statements
-from perdure.store.sqlite.writer import Writer
+from perdure.store.sqlite.writer import Batch, Writer, on_loop
 
 Found = TypeVar("Found")
 
@@ -94,7 +95,9 @@ class SqliteStore(Store):
         self._check_process()
         if self._writer is None:
             raise BatchFailed("the store is not open")
-        return await self._writer.apply(batch_id, ops, self.worker_id, decided)
+        if decided is not None:
+            decided = functools.partial(on_loop, asyncio.get_running_loop(), decided)
+        return await self._writer.apply(Batch(batch_id, ops, self.worker_id, decided))
 
     async def settle(self, batch_id: str) -> bool:
         return await self._read(reads.settled, batch_id)

@@ -8,7 +8,6 @@ or when the log has grown large.
 """
 
 import asyncio
-import functools
 import logging
 import os
 import queue
@@ -16,7 +15,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.errors import StoreRefused
 from perdure.model.clock import Clock
@@ -45,6 +44,15 @@ commits_kept = 4096
 commits_pruned = 1024
 
 
+class Batch(NamedTuple):
+    """Ops that are one transaction, and whom to tell, from the thread, that they are decided."""
+
+    batch_id: str
+    ops: Sequence[Op[Any]]
+    worker_id: str | None = None
+    decided: Callable[[], None] | None = None
+
+
 class Job:
     """Something for the thread to do, and the future that waits for it."""
 
@@ -56,10 +64,11 @@ class Job:
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
     def answer(self, result: Any, error: BaseException | None) -> None:
-        _on_loop(self.loop, _answer, self.future, result, error)
+        on_loop(self.loop, _answer, self.future, result, error)
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    """From any thread: call this on the loop, soon."""
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:  # the loop is closed: nobody waits any more
@@ -112,18 +121,8 @@ class Writer:
             await self.close()
             raise
 
-    async def apply(
-        self,
-        batch_id: str,
-        ops: Sequence[Op[Any]],
-        worker_id: str | None,
-        decided: Callable[[], None] | None,
-    ) -> list[Applied]:
-        loop = asyncio.get_running_loop()
-        tell = None if decided is None else functools.partial(_on_loop, loop, decided)
-        applied: list[Applied] = await self._ask(
-            lambda: self._apply(batch_id, ops, worker_id, tell)
-        )
+    async def apply(self, batch: Batch) -> list[Applied]:
+        applied: list[Applied] = await self._ask(lambda: self._apply(batch))
         return applied
 
     async def close(self) -> None:
@@ -209,13 +208,7 @@ class Writer:
 
     # --- a batch ---
 
-    def _apply(
-        self,
-        batch_id: str,
-        ops: Sequence[Op[Any]],
-        worker_id: str | None,
-        decided: Callable[[], None] | None,
-    ) -> list[Applied]:
+    def _apply(self, batch: Batch) -> list[Applied]:
         lock = self._lock
         if lock is None:
             raise BatchFailed("the store is not open")
@@ -225,8 +218,8 @@ class Writer:
             raise BatchFailed(f"the lock beside {self._path} cannot be had: {error}") from error
         try:
             sql = self._ready_connection()
-            tables, applied = self._decide(sql, batch_id, ops, worker_id, decided)
-            self._commit(sql, batch_id)
+            tables, applied = self._decide(sql, batch)
+            self._commit(sql, batch.batch_id)
             self._committed(tables)
             return applied
         finally:
@@ -253,14 +246,7 @@ class Writer:
                 raise BatchFailed(f"the file cannot be opened again: {error}") from error
         return self._sql
 
-    def _decide(
-        self,
-        sql: Statements,
-        batch_id: str,
-        ops: Sequence[Op[Any]],
-        worker_id: str | None,
-        decided: Callable[[], None] | None,
-    ) -> tuple[SqliteTables, list[Applied]]:
+    def _decide(self, sql: Statements, batch: Batch) -> tuple[SqliteTables, list[Applied]]:
         """Everything up to the commit. Whatever goes wrong here, nothing happened."""
         try:
             sql.run("begin")
@@ -269,19 +255,19 @@ class Writer:
                 sql,
                 now=self._clock.now(),
                 number=number,
-                worker_id=worker_id,
+                worker_id=batch.worker_id,
                 lifecycle=self._lifecycle,
                 ids=self._ids,
                 liveness=self.workers,
                 remembered=self._remembered,
             )
             if self.prefetching:
-                tables.prefetch(ops)
-            applied = _apply_ops(tables, ops)
-            if decided is not None:
-                decided()
+                tables.prefetch(batch.ops)
+            applied = _apply_ops(tables, batch.ops)
+            if batch.decided is not None:
+                batch.decided()
             tables.flush()
-            proof = {"number": number, "batch_id": batch_id, "at": tables.now}
+            proof = {"number": number, "batch_id": batch.batch_id, "at": tables.now}
             sql.run("insert_commit", proof)
             if number % commits_pruned == 0:
                 sql.run("prune_commits", {"number": number - commits_kept})
