@@ -4,32 +4,27 @@ Everything a program does from outside a workflow goes through here: start runs,
 An app belongs to the event loop that entered it; `App(…, worker=False)` is a pure client.
 """
 
-import asyncio
-import functools
-import logging
-import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, TypeVarTuple, overload
+from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, overload
+
+import msgspec
 
 from perdure.channels import Signal
-from perdure.coordinator.coordinator import Coordinator, Done
+from perdure.coordinator.coordinator import Done
 from perdure.coordinator.wake import RunEnding
+from perdure.engine import Engine, Life, Settings
 from perdure.errors import (
-    AfterFork,
     InvalidPayload,
-    NotRunning,
     PerdureError,
     RunNotFound,
     UnknownSignal,
-    WrongLoop,
     refusal_error,
 )
 from perdure.handle import RunHandle
 from perdure.inputs import (
-    at_least,
     checked_id,
     checked_limit,
     checked_path,
@@ -70,10 +65,9 @@ from perdure.registry import (
     definitions_in,
 )
 from perdure.registry import step as free_step
-from perdure.runtime.worker import Worker
-from perdure.service import Service
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store
+from perdure.upkeep import prune_older
 from perdure.views import (
     BufferedSignal,
     DeadLetter,
@@ -91,8 +85,6 @@ from perdure.views import (
     waiting,
 )
 
-log = logging.getLogger("perdure.app")
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -100,36 +92,6 @@ Ts = TypeVarTuple("Ts")
 
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 Sent = Delivered | Buffered | Duplicate
-
-# A run that another process ends is noticed by this poll; one that ends here is told at once.
-_endings_every_s = 0.5
-_prune_every_s = 60.0
-_prune_runs = 500
-
-
-class _Forks:
-    """How often this process is a fork of one that had this module: told by the system, not asked for each call."""
-
-    count = 0
-    inherited: ClassVar[list["Engine"]] = []  # kept, so that nothing of the parent's is finalized
-
-    @classmethod
-    def add(cls) -> None:
-        cls.count += 1
-
-
-_forks = _Forks
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Forks.add)
-
-
-class Engine(NamedTuple):
-    """What an open app is made of."""
-
-    store: Store
-    coordinator: Coordinator
-    worker: Worker | None
-    ids: Ids
 
 
 class App:
@@ -154,30 +116,23 @@ class App:
         self.url = url
         self.registry = Registry()
         self.namespace = None if namespace is None else check_name("namespace", namespace)
-        self._options: dict[str, Any] = {
-            "worker": worker,
-            "deps": tuple(deps),
-            "resident": at_least("resident", resident, 0),
-            "concurrency": at_least("concurrency", concurrency, 1),
-            "threads": at_least("threads", threads, 1),
-            "keep": keep,
-            "lifecycle": lifecycle,
-            "store_timeout": store_timeout,
-            "clock": clock,
-            "seed": seed,
-        }
-        self._keep_us = None if keep is None else parse_duration(keep)
-        self._store_timeout_s = parse_duration(store_timeout) / 1_000_000
-        if self._store_timeout_s == 0:
-            raise BadValue("store_timeout", store_timeout, "must be more than nothing")
-        self._clock: Clock = clock or SystemClock()
-        self._untyped = codec_for(Any)
-        self._open: Engine | None = None
-        self._entered = False
+        self._settings = Settings(
+            worker=worker,
+            deps=tuple(deps),
+            resident=resident,
+            concurrency=concurrency,
+            threads=threads,
+            keep=keep,
+            lifecycle=lifecycle,
+            store_timeout=store_timeout,
+            clock=clock or SystemClock(),
+            seed=seed,
+        )
         self._openings = 0
-        self._upkeep: Service | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._forks = 0
+        self._untyped = codec_for(Any)
+        self._life = Life()
+        # The engine, or why there is none for the caller. Not a method that asks another: each start asks.
+        self._engine = self._life.engine
 
     # --- definitions ---
 
@@ -217,7 +172,7 @@ class App:
 
     def add(self, thing: Any) -> None:
         """Add a workflow, or all workflows of a module."""
-        if self._entered:
+        if self._life.entered:
             raise BadValue(
                 "definition", thing, "came too late: add workflows before `async with app`"
             )
@@ -226,24 +181,15 @@ class App:
 
     def copy(self, url: str, **options: Any) -> "App":
         """The same definitions on another store, for tests."""
-        app = App(url, **{"namespace": self.namespace, **self._options, **options})
+        settings = msgspec.structs.asdict(self._settings)
+        app = App(url, **{"namespace": self.namespace, **settings, **options})
         app.registry = self.registry
         return app
 
     # --- life ---
 
     async def __aenter__(self) -> Self:
-        if self._entered and self._forks == _forks.count:
-            raise NotRunning("the app is open already: an App is entered once at a time")
-        if self._open is not None:  # the parent's: its connections must not be closed here
-            _forks.inherited.append(self._open)
-            self._open = self._upkeep = None
-        self._entered, self._forks = True, _forks.count
-        try:
-            await self._start()
-        except BaseException:
-            self._entered = False
-            raise
+        await self._life.open(self._settings, self.registry, self._make_store, self._make_chance)
         return self
 
     async def __aexit__(
@@ -252,122 +198,25 @@ class App:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._open is None or _forks.count != self._forks:
-            return
-        try:
-            await self._stop(self._open)
-        finally:
-            self._open = None
-            self._entered = False
+        await self._life.close()
 
-    async def _start(self) -> None:
-        chance = self._chance()
-        ids = Ids(self._clock, chance)
-        # The store makes ids on its writer's thread, so it has an `Ids` and a chance of its own.
-        store = self._make_store(Ids(self._clock, random.Random(chance.getrandbits(128))))
-        await store.open()
-        coordinator = Coordinator(store, ids, store_timeout_s=self._store_timeout_s)
-        coordinator.start()
-        self._loop = asyncio.get_running_loop()
-        worker = self._make_worker(store, coordinator, ids, chance.random)
-        self._open = Engine(store, coordinator, worker, ids)
-        try:
-            if worker is not None:
-                await worker.start()
-            else:
-                await self._declare(self._open)
-            self._upkeep = _Upkeep(self)
-        except BaseException:
-            await self._abandon(self._open)
-            raise
+    def _make_store(self, ids: Ids) -> Store:
+        return open_store(
+            self.url,
+            namespace=self.namespace,
+            clock=self._settings.clock,
+            ids=ids,
+            lifecycle=self._settings.lifecycle,
+        )
 
-    async def _declare(self, engine: Engine) -> None:
-        """A client tells the catalogue what nobody declared yet. What is there stays: the code that runs decides."""
-        if not self.registry.all():
-            return
-        known = {(one.name, one.version) for one in await engine.store.catalogue()}
-        lines = tuple(one.record() for one in self.registry.all() if one.key not in known)
-        if lines:
-            await engine.coordinator.submit(ops.Declare(workflows=lines))
-
-    def _chance(self) -> random.Random:
+    def _make_chance(self) -> random.Random:
         """Made at each opening, never before: a forked process must not repeat its parent's ids."""
-        seed = self._options["seed"]
+        seed = self._settings.seed
         self._openings += 1
         if seed is None:
             # Identity needs no secrecy: seeded by the system once, then a thousand times cheaper a call.
             return random.Random(random.SystemRandom().getrandbits(128))
         return random.Random(f"{seed}/{self._openings}")
-
-    async def _abandon(self, engine: Engine) -> None:
-        """Opening failed half-way: leave no task, thread or lock behind. The first error is told."""
-        self._open = None
-        try:
-            await self._stop(engine)
-        except Exception:
-            log.exception("the app could not be closed well after its opening had failed")
-
-    def _make_store(self, ids: Ids) -> Store:
-        lifecycle = self._options["lifecycle"]
-        return open_store(
-            self.url, namespace=self.namespace, clock=self._clock, ids=ids, lifecycle=lifecycle
-        )
-
-    def _make_worker(
-        self, store: Store, coordinator: Coordinator, ids: Ids, die: Callable[[], float]
-    ) -> Worker | None:
-        options = self._options
-        if not options["worker"]:
-            return None
-        return Worker(
-            store,
-            coordinator,
-            self.registry,
-            self._clock,
-            ids,
-            die,
-            deps=options["deps"],
-            resident=options["resident"],
-            concurrency=options["concurrency"],
-            threads=options["threads"],
-        )
-
-    async def _stop(self, engine: Engine) -> None:
-        """In a fixed order: background, worker (claims, bodies, hand back), writer, store.
-
-        Whatever fails or is cancelled, what comes after it is closed all the same; the first error is told.
-        """
-        first: BaseException | None = None
-        stops: list[Callable[[], Awaitable[None]]] = [
-            one.stop for one in (self._upkeep, engine.worker) if one is not None
-        ]
-        stops += [engine.coordinator.stop, functools.partial(_close_store, engine)]
-        for stop in stops:
-            try:
-                await stop()
-            except BaseException as error:
-                if first is None:
-                    first = error
-                else:
-                    log.error("closing the app failed once more", exc_info=error)
-        if first is not None:
-            raise first
-
-    def _engine(self) -> Engine:
-        """The open engine, or the error that says why there is none for this caller."""
-        engine = self._open
-        if engine is None:
-            raise NotRunning("the app is not open: use it inside `async with app:`")
-        if _forks.count != self._forks:
-            raise AfterFork(
-                "this process was forked after the app was opened: open an app of its own in it"
-            )
-        if asyncio._get_running_loop() is not self._loop:  # None in a plain thread
-            raise WrongLoop(
-                "the app belongs to another event loop: from other threads use "
-                "asyncio.run_coroutine_threadsafe(…, loop) with the loop that entered it"
-            )
-        return engine
 
     # --- starting ---
 
@@ -632,7 +481,9 @@ class App:
         """Who waits for a signal, optionally for longer than a span of time."""
         limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
-        before = None if older_than is None else self._clock.now() - parse_duration(older_than)
+        before = (
+            None if older_than is None else self._settings.clock.now() - parse_duration(older_than)
+        )
         seen = decode_cursor(after, tuple[str, str]) if after else None
         rows = await self._engine().store.find_waiting(name, before, seen, limit + 1)
         return page(rows, limit, waiting, lambda last: (last.run_id, last.path))
@@ -646,54 +497,10 @@ class App:
     async def prune(self, older_than: Duration | None = None) -> int:
         """Delete runs that finished longer ago than this (default: `keep=`), in bounded chunks."""
         engine = self._engine()
-        age_us = self._keep_us if older_than is None else parse_duration(older_than)
+        age_us = self._settings.keep_us if older_than is None else parse_duration(older_than)
         if age_us is None:
             raise BadValue("older_than", None, "is needed: this app has no keep=")
-        count, more = 0, True
-        while more:
-            op = ops.Prune(finished_before=self._clock.now() - age_us, limit=_prune_runs)
-            pruned = await engine.coordinator.submit(op)
-            count, more = count + pruned.count, pruned.more
-        return count
-
-
-class _Upkeep(Service):
-    """What an open app does now and then: look for awaited runs that ended elsewhere, and prune."""
-
-    def __init__(self, app: App) -> None:
-        super().__init__()
-        self._app = app
-        self._spawn("endings", self._tell_endings)
-        if app._keep_us is not None:
-            self._spawn("prune", self._prune)
-
-    async def _tell_endings(self) -> None:
-        engine = self._app._engine()
-        hub = engine.coordinator.hub
-        while True:
-            await asyncio.sleep(_endings_every_s)
-            # Also those that our worker holds: another process may have ended them.
-            awaited = hub.awaited()
-            for first in range(0, len(awaited), limits.page_rows_max):
-                chunk = awaited[first : first + limits.page_rows_max]
-                for run in await engine.store.ended(chunk):
-                    # Only those who await it are told: what the worker holds may be a later life of the run.
-                    hub.ending(run.run_id).tell(run)
-
-    async def _prune(self) -> None:
-        while True:
-            await asyncio.sleep(_prune_every_s)
-            await self._app.prune()
-
-
-async def _close_store(engine: Engine) -> None:
-    """To its end, even if we are cancelled: a store that is closed by half is never closed again."""
-    engine.coordinator.hub.close()
-    closing = asyncio.ensure_future(engine.store.close())
-    try:
-        await asyncio.shield(closing)
-    finally:
-        await asyncio.wait((closing,))
+        return await prune_older(engine.coordinator, self._settings.clock, age_us)
 
 
 def _heard(engine: Engine, op: ops.StartRun) -> Done | None:

@@ -85,7 +85,8 @@ class Stage(World):
         if isinstance(store, MemoryStore):
             store.tables.workers_by_id.clear()  # SQLite knows a dead process at once, by its lock
         store.worker_id = None
-        self.app._open, self.app._entered = None, False
+        life = self.app._life
+        life._engine, life.entered = None, False
 
 
 class Worlds:

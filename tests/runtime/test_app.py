@@ -624,7 +624,7 @@ async def test_prune_deletes_what_ended_long_ago(
 
 
 async def test_prune_in_chunks(world: Any, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.app._prune_runs", 3)
+    monkeypatch.setattr("perdure.upkeep._prune_runs", 3)
 
     @app.workflow
     async def quick(ctx: Context) -> None:
@@ -641,7 +641,7 @@ async def test_prune_in_chunks(world: Any, app: App, monkeypatch: pytest.MonkeyP
 async def test_keep_prunes_while_the_app_is_open(
     world: Any, app: App, sleeper: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.app._prune_every_s", 0.005)
+    monkeypatch.setattr("perdure.upkeep._prune_every_s", 0.005)
     async with world(app, keep="1h") as w:
         await w.begin(sleeper, id="old")
         await w.advance("1h")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from perdure import App, Context, RunCancelled, Signal
-from perdure import app as app_module
+from perdure import App, Context, RunCancelled, Signal, upkeep
 
 go = Signal("go", int, buffer="all")
 
@@ -23,7 +22,7 @@ async def waiter(ctx: Context) -> int:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_module, "_endings_every_s", 0.01)
+    monkeypatch.setattr(upkeep, "_endings_every_s", 0.01)
 
 
 @pytest_asyncio.fixture

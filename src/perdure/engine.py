@@ -1,0 +1,267 @@
+"""What is open while an app is open, and how it is opened and closed.
+
+An app has one `Life`. Opening makes an `Engine` from the app's `Settings`: store, coordinator, worker, upkeep, started
+in this order and stopped in the opposite one. Whatever fails or is cancelled on the way, nothing is left behind: no
+task, no thread, no lock. Every call of the app asks its life for the engine, and learns here why there is none for it:
+not open, another event loop, a forked process. Never knows which store it is, and asks the system for neither time
+nor chance: the app brings them.
+"""
+
+import asyncio
+import functools
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from perdure.coordinator.coordinator import Coordinator
+from perdure.errors import AfterFork, NotRunning, WrongLoop
+from perdure.inputs import at_least
+from perdure.model import ops
+from perdure.model.clock import Clock
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.ids import Ids
+from perdure.model.limits import BadValue
+from perdure.registry import Registry
+from perdure.runtime.worker import Worker
+from perdure.store.base import Store
+from perdure.upkeep import Upkeep
+
+log = logging.getLogger("perdure.app")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an app was told about its engine: its keywords as they were given, so that a copy can be given them."""
+
+    worker: bool
+    deps: tuple[object, ...]
+    resident: int
+    concurrency: int
+    threads: int
+    keep: Duration | None
+    lifecycle: bool
+    store_timeout: Duration
+    clock: Clock
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        at_least("resident", self.resident, 0)
+        at_least("concurrency", self.concurrency, 1)
+        at_least("threads", self.threads, 1)
+        if self.keep is not None:
+            parse_duration(self.keep)
+        if self.store_timeout_s == 0:
+            raise BadValue("store_timeout", self.store_timeout, "must be more than nothing")
+
+    @property
+    def keep_us(self) -> int | None:
+        return None if self.keep is None else parse_duration(self.keep)
+
+    @property
+    def store_timeout_s(self) -> float:
+        return parse_duration(self.store_timeout) / 1_000_000
+
+
+class Engine(NamedTuple):
+    """What an open app is made of."""
+
+    registry: Registry
+    store: Store
+    coordinator: Coordinator
+    worker: Worker | None
+    ids: Ids
+    upkeep: Upkeep
+
+
+# --- whether it is open, and for whom ---
+
+
+class _Forks:
+    """How often this process is a fork of one that had this module: told by the system, not asked for each call."""
+
+    count = 0
+    inherited: ClassVar[list[Engine]] = []  # kept, so that nothing of the parent's is finalized
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Forks.add)
+
+
+class Life:
+    """Whether an app is open, and for whom: one process, one event loop."""
+
+    def __init__(self) -> None:
+        self.entered = False  # from the beginning of the opening to the end of the closing
+        self._engine: Engine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._forks = 0
+
+    def engine(self) -> Engine:
+        """The open engine, or the error that says why there is none for this caller."""
+        engine = self._engine
+        if engine is None:
+            raise NotRunning("the app is not open: use it inside `async with app:`")
+        if _Forks.count != self._forks:
+            raise AfterFork(
+                "this process was forked after the app was opened: open an app of its own in it"
+            )
+        if asyncio._get_running_loop() is not self._loop:  # None in a plain thread
+            raise WrongLoop(
+                "the app belongs to another event loop: from other threads use "
+                "asyncio.run_coroutine_threadsafe(…, loop) with the loop that entered it"
+            )
+        return engine
+
+    async def open(
+        self,
+        settings: Settings,
+        registry: Registry,
+        make_store: Callable[[Ids], Store],
+        make_chance: Callable[[], random.Random],
+    ) -> None:
+        """Open an engine. Raises NotRunning if one is open; after a fork the parent's is left alone."""
+        if self.entered and self._forks == _Forks.count:
+            raise NotRunning("the app is open already: an App is entered once at a time")
+        if self._engine is not None:  # the parent's: its connections must not be closed here
+            _Forks.inherited.append(self._engine)
+            self._engine = None
+        self.entered, self._forks = True, _Forks.count
+        try:
+            await self._begin(await _made(settings, registry, make_store, make_chance()))
+        except BaseException:
+            self.entered = False
+            raise
+
+    async def _begin(self, engine: Engine) -> None:
+        # Known before it is started: a run that is recovered may call the app at once.
+        self._loop, self._engine = asyncio.get_running_loop(), engine
+        try:
+            await _start(engine)
+        except BaseException:
+            self._engine = None
+            await _abandon(engine)
+            raise
+
+    async def close(self) -> None:
+        """Close the engine if there is one and it is this process's own."""
+        if self._engine is None or _Forks.count != self._forks:
+            return
+        try:
+            await _stop(self._engine)
+        finally:
+            self._engine = None
+            self.entered = False
+
+
+# --- opening ---
+
+
+async def _made(
+    settings: Settings,
+    registry: Registry,
+    make_store: Callable[[Ids], Store],
+    chance: random.Random,
+) -> Engine:
+    """The engine with its store open and its writer at work; nothing else has begun."""
+    clock = settings.clock
+    ids = Ids(clock, chance)
+    # The store makes ids on its writer's thread, so it has an `Ids` and a chance of its own.
+    store = make_store(Ids(clock, random.Random(chance.getrandbits(128))))
+    await store.open()
+    coordinator = Coordinator(store, ids, store_timeout_s=settings.store_timeout_s)
+    coordinator.start()
+    upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
+    worker = _worker(settings, registry, store, coordinator, ids, chance.random)
+    return Engine(registry, store, coordinator, worker, ids, upkeep)
+
+
+def _worker(
+    settings: Settings,
+    registry: Registry,
+    store: Store,
+    coordinator: Coordinator,
+    ids: Ids,
+    die: Callable[[], float],
+) -> Worker | None:
+    if not settings.worker:
+        return None
+    return Worker(
+        store,
+        coordinator,
+        registry,
+        settings.clock,
+        ids,
+        die,
+        deps=settings.deps,
+        resident=settings.resident,
+        concurrency=settings.concurrency,
+        threads=settings.threads,
+    )
+
+
+async def _start(engine: Engine) -> None:
+    if engine.worker is not None:
+        await engine.worker.start()
+    else:
+        await _declare(engine)
+    engine.upkeep.start()
+
+
+async def _declare(engine: Engine) -> None:
+    """A client tells the catalogue what nobody declared yet. What is there stays: the code that runs decides."""
+    if not engine.registry.all():
+        return
+    known = {(one.name, one.version) for one in await engine.store.catalogue()}
+    lines = tuple(one.record() for one in engine.registry.all() if one.key not in known)
+    if lines:
+        await engine.coordinator.submit(ops.Declare(workflows=lines))
+
+
+async def _abandon(engine: Engine) -> None:
+    """Opening failed half-way: leave no task, thread or lock behind. The first error is told."""
+    try:
+        await _stop(engine)
+    except Exception:
+        log.exception("the app could not be closed well after its opening had failed")
+
+
+# --- closing ---
+
+
+async def _stop(engine: Engine) -> None:
+    """In a fixed order: background, worker (claims, bodies, hand back), writer, store.
+
+    Whatever fails or is cancelled, what comes after it is closed all the same; the first error is told.
+    """
+    first: BaseException | None = None
+    stops: list[Callable[[], Awaitable[None]]] = [engine.upkeep.stop]
+    if engine.worker is not None:
+        stops.append(engine.worker.stop)
+    stops += [engine.coordinator.stop, functools.partial(_close_store, engine)]
+    for stop in stops:
+        try:
+            await stop()
+        except BaseException as error:
+            if first is None:
+                first = error
+            else:
+                log.error("closing the app failed once more", exc_info=error)
+    if first is not None:
+        raise first
+
+
+async def _close_store(engine: Engine) -> None:
+    """To its end, even if we are cancelled: a store that is closed by half is never closed again."""
+    engine.coordinator.hub.close()
+    closing = asyncio.ensure_future(engine.store.close())
+    try:
+        await asyncio.shield(closing)
+    finally:
+        await asyncio.wait((closing,))

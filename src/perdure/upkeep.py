@@ -1,0 +1,64 @@
+"""What an open app does now and then: it looks for awaited runs that ended elsewhere, and prunes what is old.
+
+Nothing here is needed to be right, only to hear of it in time and to stay small. It writes through the coordinator
+like everybody else, in bounded chunks, and runs no code of workflows.
+"""
+
+import asyncio
+
+from perdure.coordinator.coordinator import Coordinator
+from perdure.model import limits, ops
+from perdure.model.clock import Clock
+from perdure.service import Service
+from perdure.store.base import Store
+
+# A run that another process ends is noticed by this poll; one that ends here is told at once.
+_endings_every_s = 0.5
+_prune_every_s = 60.0
+_prune_runs = 500
+
+
+class Upkeep(Service):
+    """The slow loops of one open app. Without `keep_us` nothing is pruned by itself."""
+
+    def __init__(
+        self, store: Store, coordinator: Coordinator, clock: Clock, keep_us: int | None
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._coordinator = coordinator
+        self._clock = clock
+        self._keep_us = keep_us
+
+    def start(self) -> None:
+        self._spawn("endings", self._tell_endings)
+        if self._keep_us is not None:
+            self._spawn("prune", self._prune)
+
+    async def _tell_endings(self) -> None:
+        hub = self._coordinator.hub
+        while True:
+            await asyncio.sleep(_endings_every_s)
+            # Also those that our worker holds: another process may have ended them.
+            awaited = hub.awaited()
+            for first in range(0, len(awaited), limits.page_rows_max):
+                chunk = awaited[first : first + limits.page_rows_max]
+                for run in await self._store.ended(chunk):
+                    # Only those who await it are told: what the worker holds may be a later life of the run.
+                    hub.ending(run.run_id).tell(run)
+
+    async def _prune(self) -> None:
+        assert self._keep_us is not None
+        while True:
+            await asyncio.sleep(_prune_every_s)
+            await prune_older(self._coordinator, self._clock, self._keep_us)
+
+
+async def prune_older(coordinator: Coordinator, clock: Clock, age_us: int) -> int:
+    """Delete what finished longer ago than this, a chunk for each commit so that nobody waits for long."""
+    count, more = 0, True
+    while more:
+        op = ops.Prune(finished_before=clock.now() - age_us, limit=_prune_runs)
+        pruned = await coordinator.submit(op)
+        count, more = count + pruned.count, pruned.more
+    return count
