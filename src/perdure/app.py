@@ -2,6 +2,10 @@
 
 Everything a program does from outside a workflow goes through here: start runs, signal them, look at them, steer them.
 An app belongs to the event loop that entered it; `App(…, worker=False)` is a pure client.
+
+A verb here checks what it was given, asks the engine, and gives its answer a public form. How an engine is opened,
+closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`. Time and chance
+are asked of the system here and nowhere below.
 """
 
 import random
@@ -13,36 +17,25 @@ from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, overload
 import msgspec
 
 from perdure.channels import Signal
-from perdure.coordinator.coordinator import Done
 from perdure.coordinator.wake import RunEnding
 from perdure.engine import Engine, Life, Settings
-from perdure.errors import (
-    InvalidPayload,
-    PerdureError,
-    RunNotFound,
-    UnknownSignal,
-    refusal_error,
-)
+from perdure.errors import RunNotFound, refusal_error
 from perdure.handle import RunHandle
 from perdure.inputs import (
     checked_id,
     checked_limit,
-    checked_path,
-    checked_signal,
     checked_statuses,
     checked_tag,
     checked_time,
     checked_workflow_name,
     encoded_input,
-    encoded_tags,
-    offered_payload,
 )
 from perdure.model import limits, ops
-from perdure.model.clock import Clock, SystemClock, from_datetime
+from perdure.model.clock import Clock, SystemClock
 from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
-from perdure.model.limits import BadValue, check_entity, check_key, check_name, check_run_id
+from perdure.model.limits import BadValue, check_entity, check_name, check_run_id
 from perdure.model.outcomes import (
     Buffered,
     Delivered,
@@ -50,11 +43,9 @@ from perdure.model.outcomes import (
     Finished,
     NotFound,
     Refusal,
-    SendOutcome,
     Started,
 )
 from perdure.model.policy import Retry
-from perdure.model.records import DeadLetterRecord
 from perdure.model.status import Status
 from perdure.registry import (
     Registry,
@@ -65,6 +56,8 @@ from perdure.registry import (
     definitions_in,
 )
 from perdure.registry import step as free_step
+from perdure.sending import Sent, accepted, send_again, send_many, send_op
+from perdure.starting import listener, start_op
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store
 from perdure.upkeep import prune_older
@@ -91,7 +84,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
-Sent = Delivered | Buffered | Duplicate
 
 
 class App:
@@ -116,6 +108,7 @@ class App:
         self.url = url
         self.registry = Registry()
         self.namespace = None if namespace is None else check_name("namespace", namespace)
+        self._clock: Clock = clock or SystemClock()
         self._settings = Settings(
             worker=worker,
             deps=tuple(deps),
@@ -125,7 +118,7 @@ class App:
             keep=keep,
             lifecycle=lifecycle,
             store_timeout=store_timeout,
-            clock=clock or SystemClock(),
+            clock=self._clock,
             seed=seed,
         )
         self._openings = 0
@@ -204,7 +197,7 @@ class App:
         return open_store(
             self.url,
             namespace=self.namespace,
-            clock=self._settings.clock,
+            clock=self._clock,
             ids=ids,
             lifecycle=self._settings.lifecycle,
         )
@@ -234,9 +227,9 @@ class App:
         engine = self._engine()
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
-        op = self._start_op(engine, found, text, id, key, tags, entity, start_at)
+        op = start_op(engine, found, text, id, key, tags, entity, start_at)
         ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
-        outcome = await engine.coordinator.submit(op, _heard(engine, op), values)
+        outcome = await engine.coordinator.submit(op, listener(engine, op), values)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, op.run_id)
         return self._started(engine, outcome, found.codec, ending)
@@ -249,42 +242,6 @@ class App:
             ending = engine.coordinator.hub.ending(run_id)
         fresh = created and ending.run is None  # else it may have been told of an earlier run
         return RunHandle(self, run_id, codec, ending, created=created, fresh=fresh)
-
-    def _start_op(
-        self,
-        engine: Engine,
-        workflow: AnyWorkflow,
-        input: str,
-        id: str | None,
-        key: str | None,
-        tags: dict[str, str] | None,
-        entity: str | None,
-        start_at: datetime | Duration | None,
-    ) -> ops.StartRun:
-        entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
-        at = from_datetime(start_at) if isinstance(start_at, datetime) else None
-        delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
-        run_id = engine.ids.ulid() if id is None else check_run_id(id)
-        checked_key = None if key is None else check_key(key)
-        checked_tags = None if tags is None else encoded_tags(tags)
-        # Nothing may be refused after this: a place that is kept must be given back by the commit.
-        worker = engine.worker
-        claim = worker is not None and start_at is None and worker.reserve()
-        return ops.StartRun(
-            run_id=run_id,
-            workflow=workflow.name,
-            version=workflow.version,
-            input=input,
-            fresh=id is None,
-            key=checked_key,
-            tags=checked_tags,
-            entity_type=entity_type,
-            entity_id=entity_id,
-            start_at=at,
-            delay_us=delay,
-            owner=worker.worker_id if worker is not None and claim else None,
-            fence=engine.ids.fence() if claim else 0,
-        )
 
     async def signal_with_start(
         self,
@@ -303,17 +260,17 @@ class App:
             raise BadValue("signal", signal, "must be a Signal here: the run may not exist yet")
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
-        send = await self._send_op(engine, id, signal, payload, key, None, True)
-        start = self._start_op(engine, found, text, id, None, tags, entity, None)
+        send = await send_op(engine, id, signal, payload, key, None, True)
+        start = start_op(engine, found, text, id, None, tags, entity, None)
         ending = engine.coordinator.hub.ending(start.run_id)
         outcome = await engine.coordinator.submit(
-            ops.SignalWithStart(start=start, signal=send), _heard(engine, start), values
+            ops.SignalWithStart(start=start, signal=send), listener(engine, start), values
         )
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, signal.name, start.run_id)
         started, sent = outcome
         handle = self._started(engine, started, found.codec, ending)
-        return handle, _accepted(sent, signal.name, start.run_id)
+        return handle, accepted(sent, signal.name, start.run_id)
 
     def run(self, run_id: str) -> RunHandle[Any]:
         """A handle on a run by its id. Nothing is looked up until it is used."""
@@ -338,61 +295,14 @@ class App:
         NotWaiting (with buffer=False), Conflict; nothing is stored then.
         """
         engine = self._engine()
-        op = await self._send_op(engine, run_id, signal, payload, key, path, buffer)
-        return _accepted(await engine.coordinator.submit(op), op.name, op.run_id)
+        op = await send_op(engine, run_id, signal, payload, key, path, buffer)
+        return accepted(await engine.coordinator.submit(op), op.name, op.run_id)
 
     async def signal_many(
         self, sends: Iterable[tuple[str, Signal[Any] | str, Any]]
     ) -> list[Delivered | Buffered | Duplicate | Finished | NotFound | Refused]:
         """Send many signals; each has its own outcome, in the same order, and none spoils another."""
-        engine = self._engine()
-        made: list[ops.SendSignal | Refused] = []
-        for run_id, signal, payload in sends:
-            try:
-                op = await self._send_op(engine, run_id, signal, payload, None, None, True)
-                made.append(op)
-            except (InvalidPayload, UnknownSignal, BadValue) as error:
-                made.append(Refused(error))
-        posted = [one for one in made if isinstance(one, ops.SendSignal)]
-        outcomes = iter(await engine.coordinator.submit_many(posted))
-        return [one if isinstance(one, Refused) else _public(next(outcomes), one) for one in made]
-
-    async def _send_op(
-        self,
-        engine: Engine,
-        run_id: str,
-        signal: Signal[Any] | str,
-        payload: Any,
-        key: str | None,
-        path: str | None,
-        buffer: bool,
-    ) -> ops.SendSignal:
-        """The op of a send. For a mere name the type comes from the code here; the store has the last word."""
-        run_id = check_run_id(run_id)
-        known = checked_signal(signal)
-        named = known is not signal
-        typed = await self._declared(engine, run_id, known) if named else known
-        text, errors = offered_payload(typed, payload, key)
-        return ops.SendSignal(
-            signal_id=engine.ids.ulid(),
-            run_id=run_id,
-            name=known.name,
-            payload=text,
-            policy=None if named else known.buffer,
-            on_end=known.on_end,
-            ttl_us=known.ttl_us,
-            path=checked_path(path),
-            key=None if key is None else check_key(key),
-            buffer=buffer,
-            schema=typed.schema(),
-            errors=errors,
-        )
-
-    async def _declared(self, engine: Engine, run_id: str, signal: Signal[Any]) -> Signal[Any]:
-        """The signal as the run's workflow declares it, if its code is here: it reads instances of the type."""
-        run = await engine.store.run(run_id)
-        workflow = None if run is None else self.registry.find(run.workflow, run.version)
-        return signal if workflow is None else workflow.signals.get(signal.name, signal)
+        return await send_many(self._engine(), sends)
 
     async def signal_status(self, signal_id: str) -> SignalStatus | None:
         """What became of a signal; None when nothing is known of it (any more)."""
@@ -421,18 +331,7 @@ class App:
 
     async def resend(self, dead_letter_id: str, *, run_id: str | None = None) -> Sent:
         """Send a dead letter again, to its own run or another; it leaves the list if accepted."""
-        engine = self._engine()
-        op = ops.ResendDeadLetter(
-            dead_letter_id=checked_id("dead letter", dead_letter_id),
-            signal_id=engine.ids.ulid(),
-            run_id=None if run_id is None else check_run_id(run_id),
-        )
-        outcome = await engine.coordinator.submit(op)
-        if isinstance(outcome, Refusal):  # it is still there, and tells what was refused
-            letter = await engine.store.signal(dead_letter_id)
-            if isinstance(letter, DeadLetterRecord):
-                raise refusal_error(outcome, letter.name, run_id or letter.run_id)
-        return _accepted(outcome, dead_letter_id, run_id or "")
+        return await send_again(self._engine(), dead_letter_id, run_id)
 
     # --- looking ---
 
@@ -481,9 +380,7 @@ class App:
         """Who waits for a signal, optionally for longer than a span of time."""
         limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
-        before = (
-            None if older_than is None else self._settings.clock.now() - parse_duration(older_than)
-        )
+        before = None if older_than is None else self._clock.now() - parse_duration(older_than)
         seen = decode_cursor(after, tuple[str, str]) if after else None
         rows = await self._engine().store.find_waiting(name, before, seen, limit + 1)
         return page(rows, limit, waiting, lambda last: (last.run_id, last.path))
@@ -500,31 +397,4 @@ class App:
         age_us = self._settings.keep_us if older_than is None else parse_duration(older_than)
         if age_us is None:
             raise BadValue("older_than", None, "is needed: this app has no keep=")
-        return await prune_older(engine.coordinator, self._settings.clock, age_us)
-
-
-def _heard(engine: Engine, op: ops.StartRun) -> Done | None:
-    """Who hears first of a start: the worker, if the run is to be born claimed by it."""
-    return None if engine.worker is None or op.owner is None else engine.worker.on_born
-
-
-def _accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:
-    match outcome:
-        case Delivered() | Buffered() | Duplicate():
-            return outcome
-        case NotFound() | Finished() | Refusal():
-            raise refusal_error(outcome, name, run_id)
-
-
-def _public(
-    outcome: SendOutcome | BaseException, op: ops.SendSignal
-) -> Delivered | Buffered | Duplicate | Finished | NotFound | Refused:
-    match outcome:
-        case Refusal():
-            return Refused(refusal_error(outcome, op.name, op.run_id))
-        case PerdureError():
-            return Refused(outcome)
-        case BaseException():
-            raise outcome
-        case _:
-            return outcome
+        return await prune_older(engine.coordinator, self._clock, age_us)

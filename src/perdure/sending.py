@@ -1,0 +1,126 @@
+"""Signals to a run, from what the sender gave to the op, and from its outcome to what the sender is told.
+
+A payload is checked and encoded here by the type the sender knows; what the run's workflow declares is the store's to
+judge, in the commit. One send raises what was refused; of many, each has its own answer and none spoils another.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.channels import Signal
+from perdure.engine import Engine
+from perdure.errors import InvalidPayload, PerdureError, UnknownSignal, refusal_error
+from perdure.inputs import checked_id, checked_path, checked_signal, offered_payload
+from perdure.model import ops
+from perdure.model.limits import BadValue, check_key, check_run_id
+from perdure.model.outcomes import (
+    Buffered,
+    Delivered,
+    Duplicate,
+    Finished,
+    NotFound,
+    Refusal,
+    SendOutcome,
+)
+from perdure.model.records import DeadLetterRecord
+from perdure.views import Refused
+
+Sent = Delivered | Buffered | Duplicate
+SentOrNot = Sent | Finished | NotFound | Refused
+
+# --- one ---
+
+
+async def send_op(
+    engine: Engine,
+    run_id: str,
+    signal: Signal[Any] | str,
+    payload: Any,
+    key: str | None,
+    path: str | None,
+    buffer: bool,
+) -> ops.SendSignal:
+    """The op of a send. For a mere name the type comes from the code here; the store has the last word."""
+    run_id = check_run_id(run_id)
+    known = checked_signal(signal)
+    named = known is not signal
+    typed = await _declared(engine, run_id, known) if named else known
+    text, errors = offered_payload(typed, payload, key)
+    return ops.SendSignal(
+        signal_id=engine.ids.ulid(),
+        run_id=run_id,
+        name=known.name,
+        payload=text,
+        policy=None if named else known.buffer,
+        on_end=known.on_end,
+        ttl_us=known.ttl_us,
+        path=checked_path(path),
+        key=None if key is None else check_key(key),
+        buffer=buffer,
+        schema=typed.schema(),
+        errors=errors,
+    )
+
+
+async def _declared(engine: Engine, run_id: str, signal: Signal[Any]) -> Signal[Any]:
+    """The signal as the run's workflow declares it, if its code is here: it reads instances of the type."""
+    run = await engine.store.run(run_id)
+    workflow = None if run is None else engine.registry.find(run.workflow, run.version)
+    return signal if workflow is None else workflow.signals.get(signal.name, signal)
+
+
+def accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:
+    """The outcome of a send that was accepted; raises what says why another was not."""
+    match outcome:
+        case Delivered() | Buffered() | Duplicate():
+            return outcome
+        case NotFound() | Finished() | Refusal():
+            raise refusal_error(outcome, name, run_id)
+
+
+# --- many ---
+
+
+async def send_many(
+    engine: Engine, sends: Iterable[tuple[str, Signal[Any] | str, Any]]
+) -> list[SentOrNot]:
+    """Send them all, and answer in their order. What is wrong with one is its answer."""
+    made: list[ops.SendSignal | Refused] = []
+    for run_id, signal, payload in sends:
+        try:
+            made.append(await send_op(engine, run_id, signal, payload, None, None, True))
+        except (InvalidPayload, UnknownSignal, BadValue) as error:
+            made.append(Refused(error))
+    posted = [one for one in made if isinstance(one, ops.SendSignal)]
+    outcomes = iter(await engine.coordinator.submit_many(posted))
+    return [one if isinstance(one, Refused) else _told(next(outcomes), one) for one in made]
+
+
+def _told(outcome: SendOutcome | BaseException, op: ops.SendSignal) -> SentOrNot:
+    match outcome:
+        case Refusal():
+            return Refused(refusal_error(outcome, op.name, op.run_id))
+        case PerdureError():
+            return Refused(outcome)
+        case BaseException():
+            raise outcome
+        case _:
+            return outcome
+
+
+# --- again ---
+
+
+async def send_again(engine: Engine, dead_letter_id: str, run_id: str | None) -> Sent:
+    """Send a dead letter again; raises as a send does, and the letter stays."""
+    op = ops.ResendDeadLetter(
+        dead_letter_id=checked_id("dead letter", dead_letter_id),
+        signal_id=engine.ids.ulid(),
+        run_id=None if run_id is None else check_run_id(run_id),
+    )
+    outcome = await engine.coordinator.submit(op)
+    if isinstance(outcome, Refusal):  # it is still there, and tells what was refused
+        letter = await engine.store.signal(dead_letter_id)
+        if isinstance(letter, DeadLetterRecord):
+            raise refusal_error(outcome, letter.name, run_id or letter.run_id)
+    return accepted(outcome, dead_letter_id, run_id or "")
