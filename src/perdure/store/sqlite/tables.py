@@ -607,28 +607,13 @@ class SqliteTables(Tables):
     # --- writing ---
 
     def flush(self) -> None:
-        """Write the difference between the working set and the file; what goes goes first."""
-        self._flush_gone()
-        self._flush_runs()
-        self._flush_steps()
-        self._flush_added()
-        # What the file says about waiting for runs has just changed.
-        self._stored_on_run.clear()
-        self._added_on_run.clear()
-
-    def _flush_gone(self) -> None:
-        sql = self._sql
+        """Write the difference between the working set and the file; in each table, what goes goes first."""
         if self._deleted_runs:
             self._flush_deleted()
-        if self._gone_watchers:
-            shapes.delete_watchers.write(sql, list(self._gone_watchers))
-            self._gone_watchers.clear()
-        if self._gone_signals:
-            sql.run("delete_signals", {"signal_ids": as_json(list(self._gone_signals))})
-            self._gone_signals.clear()
-        if self._gone_letters:
-            sql.run("delete_dead_letters", {"dead_letter_ids": as_json(list(self._gone_letters))})
-            self._gone_letters.clear()
+        self._flush_runs()
+        self._flush_steps()
+        self._flush_waits()
+        self._flush_facts()
 
     def _flush_deleted(self) -> None:
         run_ids = {"run_ids": as_json(list(self._deleted_runs))}
@@ -677,14 +662,26 @@ class SqliteTables(Tables):
             sql.run("delete_steps_before", {"before": as_json(self._past_generations)})
             self._past_generations.clear()
 
-    def _flush_added(self) -> None:
+    def _flush_waits(self) -> None:
         sql = self._sql
+        if self._gone_watchers:
+            shapes.delete_watchers.write(sql, list(self._gone_watchers))
+            self._gone_watchers.clear()
         if self._added_watchers:
             shapes.insert_watchers.write(sql, list(self._added_watchers.values()))
             self._added_watchers.clear()
+        # What the file says about waiting for runs has just changed.
+        self._stored_on_run.clear()
+        self._added_on_run.clear()
+        if self._gone_signals:
+            sql.run("delete_signals", {"signal_ids": as_json(list(self._gone_signals))})
+            self._gone_signals.clear()
         if self._added_signals:
             shapes.insert_signals.write(sql, list(self._added_signals.values()))
             self._added_signals.clear()
+
+    def _flush_facts(self) -> None:
+        sql = self._sql
         if self._added_keys:
             shapes.insert_keys.write(sql, self._added_keys)
             self._added_keys.clear()
@@ -694,6 +691,9 @@ class SqliteTables(Tables):
         if self._caused_events:
             shapes.insert_events.write_flat(sql, self._caused_events)
             self._caused_events.clear()
+        if self._gone_letters:
+            sql.run("delete_dead_letters", {"dead_letter_ids": as_json(list(self._gone_letters))})
+            self._gone_letters.clear()
         if self._added_letters:
             shapes.insert_dead_letters.write(sql, list(self._added_letters.values()))
             self._added_letters.clear()
