@@ -74,6 +74,7 @@ decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
 decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
 # (owner, its lease if it has a row); a running run should have an owner.
 decode_owners = msgspec.json.Decoder(list[tuple[str | None, int | None]]).decode
+decode_ids = msgspec.json.Decoder(list[str]).decode
 decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 _encode = msgspec.json.encode

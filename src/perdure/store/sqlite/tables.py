@@ -10,8 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
@@ -34,6 +33,7 @@ from perdure.store.sqlite.statements import (
     Statements,
     as_json,
     at_most,
+    decode_ids,
     decode_keys,
     decode_letters,
     decode_owners,
@@ -63,7 +63,6 @@ class Liveness(Protocol):
 
 
 _Record = TypeVar("_Record")
-_decode_ids = msgspec.json.Decoder(list[str]).decode
 
 
 class SqliteTables(Tables):
@@ -148,7 +147,15 @@ class SqliteTables(Tables):
 
     def prefetch(self, batch: Iterable[Op[Any]]) -> None:
         """Load what the ops will ask for, in one call if anything is missing."""
-        want = wanted(batch, self._unwatched)
+        self._load_missing(wanted(batch, self._unwatched))
+
+    def _load_around(self, run_ids: set[str]) -> None:
+        """The same for runs that an index named."""
+        want = Wanted()
+        want.runs = want.inside = run_ids
+        self._load_missing(want)
+
+    def _load_missing(self, want: Wanted) -> None:
         want.runs = {one for one in want.runs if one not in self._runs}
         want.inside = {one for one in want.inside if not self._is_known_inside(one)}
         want.targets -= self._unwatched
@@ -320,7 +327,7 @@ class SqliteTables(Tables):
 
     def finished_before(self, at: int, limit: int) -> list[str]:
         self.flush()
-        return self._read(_decode_ids, "finished_before", at=at, limit=limit)
+        return self._read(decode_ids, "finished_before", at=at, limit=limit)
 
     # --- steps ---
 
@@ -415,14 +422,6 @@ class SqliteTables(Tables):
         due = self._read(decode_watchers, "due_watchers", now=self.now, limit=limit)
         self._load_around({one.run_id for one in due})
         return due
-
-    def _load_around(self, run_ids: set[str]) -> None:
-        """Prefetch for runs that an index named, as far as they are not here yet."""
-        want = Wanted()
-        want.runs = {one for one in run_ids if one not in self._runs}
-        want.inside = {one for one in run_ids if not self._is_known_inside(one)}
-        if want.runs or want.inside:
-            self._load(want)
 
     def next_deadline(self) -> int | None:
         self.flush()
@@ -560,7 +559,7 @@ class SqliteTables(Tables):
     # --- workers and catalogue ---
 
     def workers(self) -> list[str]:
-        return self._read(_decode_ids, "workers")
+        return self._read(decode_ids, "workers")
 
     def is_live(self, worker_id: str) -> bool:
         live = self._live.get(worker_id)
@@ -575,8 +574,7 @@ class SqliteTables(Tables):
     def put_worker(self, worker: WorkerRecord) -> None:
         if worker.worker_id == self.worker_id:
             self._liveness.hold(worker.worker_id)
-        row = {"worker_id": worker.worker_id, "started_at": worker.started_at}
-        self._sql.run("put_worker", {**row, "lease_until": worker.lease_until})
+        self._sql.run("put_worker", asdict(worker))
         self._live.pop(worker.worker_id, None)
         self.ended_workers.discard(worker.worker_id)
 
@@ -597,9 +595,7 @@ class SqliteTables(Tables):
         return line
 
     def put_workflow(self, workflow: WorkflowRecord) -> bool:
-        fields = workflow.__struct_fields__
-        line = dict(zip(fields, astuple(workflow), strict=True))
-        changed = self._sql.run("put_workflow", line) > 0
+        changed = self._sql.run("put_workflow", asdict(workflow)) > 0
         if changed:
             self._workflows.pop((workflow.name, workflow.version), None)
         return changed
