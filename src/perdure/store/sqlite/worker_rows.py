@@ -1,0 +1,75 @@
+"""Workers and the catalogue: who executes runs, and which workflows there are.
+
+Both are few and change seldom, so they are written at once and never wait for the flush. Whether a
+worker lives is asked once in a batch; one that is found dead is deleted on the spot.
+"""
+
+from typing import Protocol
+
+from msgspec.structs import asdict
+
+from perdure.model.records import WorkerRecord, WorkflowRecord
+from perdure.store.sqlite.loading import LoadedRows
+from perdure.store.sqlite.remembered import Remembered
+from perdure.store.sqlite.statements import Statements, decode_ids, decode_workflows
+
+
+class Liveness(Protocol):
+    """Who knows which workers live: the lock files."""
+
+    def is_live(self, worker_id: str, lease_until: int, now: int) -> bool: ...
+
+    def hold(self, worker_id: str) -> None: ...
+
+
+class WorkerRows(LoadedRows):
+    """The workers of one batch, and the lines of the catalogue."""
+
+    _liveness: Liveness  # given by the whole
+
+    def __init__(self, sql: Statements, remembered: Remembered) -> None:
+        super().__init__(sql, remembered)
+        self._live: dict[str, bool] = {}
+        self.ended_workers: set[str] = set()  # whose lock files go once this batch is committed
+
+    def workers(self) -> list[str]:
+        return self._read(decode_ids, "workers")
+
+    def is_live(self, worker_id: str) -> bool:
+        live = self._live.get(worker_id)
+        if live is None:
+            row = self._sql.row("worker", {"worker_id": worker_id})
+            live = row is not None and self._liveness.is_live(worker_id, row[0], self.now)
+            if row is not None and not live:
+                self.delete_worker(worker_id)
+            self._live[worker_id] = live
+        return live
+
+    def put_worker(self, worker: WorkerRecord) -> None:
+        if worker.worker_id == self.worker_id:
+            self._liveness.hold(worker.worker_id)
+        self._sql.run("put_worker", asdict(worker))
+        self._live.pop(worker.worker_id, None)
+        self.ended_workers.discard(worker.worker_id)
+
+    def delete_worker(self, worker_id: str) -> None:
+        self._sql.run("delete_worker", {"worker_id": worker_id})
+        self._live[worker_id] = False
+        self.ended_workers.add(worker_id)
+
+    def workflow(self, name: str, version: int) -> WorkflowRecord | None:
+        at = (name, version)
+        try:
+            return self._workflows[at]
+        except KeyError:
+            pass
+        line_at = {"name": name, "version": version}
+        found = self._sql.records(decode_workflows, "workflow", line_at)
+        line = self._workflows[at] = found[0] if found else None
+        return line
+
+    def put_workflow(self, workflow: WorkflowRecord) -> bool:
+        changed = self._sql.run("put_workflow", asdict(workflow)) > 0
+        if changed:
+            self._workflows.pop((workflow.name, workflow.version), None)
+        return changed
