@@ -60,9 +60,6 @@ class MemoryTables(Tables):
         self._seq += 1
         return self._seq
 
-    def ulid(self) -> str:
-        return self._ids.ulid()
-
     # --- runs ---
 
     def run(self, run_id: str) -> RunRecord | None:

@@ -38,10 +38,6 @@ class Tables(ABC):
     def next_seq(self) -> int:
         """A number greater than any given before, in commit order: a step's place in its history."""
 
-    @abstractmethod
-    def ulid(self) -> str:
-        """A new id for an event."""
-
     # --- runs ---
 
     @abstractmethod

@@ -55,9 +55,6 @@ class SqliteTables(RunRows, StepRows, WaitRows, FactRows, WorkerRows):
             raise OverflowError(f"a batch gives at most {seqs_per_commit - 1} sequence numbers")
         return self._seq
 
-    def ulid(self) -> str:
-        return self._ids.ulid(self.now)
-
     # --- writing ---
 
     def flush(self) -> None:
