@@ -32,7 +32,7 @@ class Tables(ABC):
     lifecycle: bool  # whether workflow.* and signal.* facts go to the ledger
     wakes: list[Wake]  # what the op under way means for others; taken by the store after each op
 
-    # --- order and identity ---
+    # --- order ---
 
     @abstractmethod
     def next_seq(self) -> int:

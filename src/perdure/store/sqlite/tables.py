@@ -47,7 +47,7 @@ class SqliteTables(RunRows, StepRows, WaitRows, FactRows, WorkerRows):
         self._seq = number * seqs_per_commit
         self._seq_max = self._seq + seqs_per_commit - 1
 
-    # --- order and identity ---
+    # --- order ---
 
     def next_seq(self) -> int:
         self._seq += 1
