@@ -686,6 +686,29 @@ async def test_a_plain_def_runs_in_a_thread_of_ours(world: Any, app: App) -> Non
         assert thread.startswith("perdure-step")
 
 
+async def test_runs_that_start_together_do_not_wait_for_each_others_steps(
+    world: Any, app: App
+) -> None:
+    """A body that suspends has taken its runner: the runs that are still to begin need another."""
+    here: list[int] = []
+    all_here = asyncio.Event()
+
+    async def meet(n: int) -> int:
+        here.append(n)
+        if len(here) == 4:
+            all_here.set()
+        await all_here.wait()
+        return n
+
+    @app.workflow
+    async def flow(ctx: Context, n: int) -> int:
+        return await ctx.step(meet, n)
+
+    async with world(app) as w, asyncio.timeout(10):
+        runs = await asyncio.gather(*(w.app.start(flow, n) for n in range(4)))
+        assert [await run.result() for run in runs] == [0, 1, 2, 3]
+
+
 async def test_threads_are_bounded_and_runs_queue_for_them(world: Any, app: App) -> None:
     busy, peak, lock = 0, 0, threading.Lock()
     full = threading.Event()

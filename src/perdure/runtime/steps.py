@@ -235,7 +235,7 @@ class Bodies:
     ) -> None:
         """This runner is taken now. Two for one: a thousand bodies that suspend start in ten rounds."""
         self._free -= 1
-        for _ in range(min(2, len(self._queue))):
+        for _ in range(min(2, len(self._queue) + len(self._births))):
             self._add_runner()
         result: Any = None
         error: BaseException | None = None
