@@ -331,6 +331,31 @@ async def test_a_store_that_hangs_does_not_keep_what_is_committed(
         await asyncio.gather(*sends)
 
 
+async def test_the_loop_turns_between_batches_under_full_load(
+    world: Any, app: App, full_load: None
+) -> None:
+    """Runs that only send need nothing but their answers; a store in memory takes no turn of the loop."""
+    turns = 0
+
+    @app.workflow
+    async def sender(ctx: Context) -> None:
+        for n in range(100):
+            await ctx.set("n", n)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with world(app) as w:
+        counting = asyncio.ensure_future(count())
+        runs = await asyncio.gather(*(w.app.start(sender) for _ in range(6)))
+        await asyncio.gather(*(run.result(timeout="10s") for run in runs))
+        counting.cancel()
+        assert turns > 100  # three batches for each of the sends
+
+
 async def test_a_pump_that_is_cancelled_tells_what_it_holds(
     world: Any, app: App, sleeper: Any, full_load: None, caplog: pytest.LogCaptureFixture
 ) -> None:

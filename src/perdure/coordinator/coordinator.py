@@ -60,6 +60,7 @@ class Coordinator:
         self._untold: Iterator[Posted] = iter(())  # those of the batch that have no answer yet
         # A batch that is committed and whose answers wait until the next one is decided.
         self._held: tuple[list[Posted], list[Applied]] | None = None
+        self._told_late = False  # the store did not say when; it may not have let the loop turn either
         self._work = asyncio.Event()
         self._space: deque[asyncio.Future[None]] = deque()
         self._pump: asyncio.Task[None] | None = None
@@ -101,6 +102,7 @@ class Coordinator:
     def _end(self) -> None:
         """Nothing will be written any more: let go of all who wait for it."""
         self._pump = None
+        self._tell_held()
         while self._queue:
             _tell(self._queue.popleft(), _too_late())
         self._let_in()
@@ -206,6 +208,8 @@ class Coordinator:
             self._untold = iter(())
             if self._held is None:
                 self._committing = False
+            if self._held is None or self._told_late:
+                self._told_late = False
                 # Those who were answered go first: what they ask next joins the batch, and the writer thread
                 # does not take the interpreter from under them.
                 await asyncio.sleep(0)
@@ -251,7 +255,8 @@ class Coordinator:
             log.error("the store has not answered for %s s", self._store_timeout_s)
             raise _NoAnswer(f"no answer within {self._store_timeout_s} s") from None
         finally:
-            self._tell_held()  # if the store did not say when
+            self._told_late = self._held is not None
+            self._tell_held()
         if len(applied) != len(ops):
             raise AssertionError(f"{len(applied)} answers to {len(ops)} ops")
         return applied
