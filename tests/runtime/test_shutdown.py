@@ -1,6 +1,7 @@
 """Closing an app: steps in flight get a grace, runs are handed back, nothing is left behind."""
 
 import asyncio
+import contextvars
 import gc
 import os
 import threading
@@ -139,6 +140,26 @@ async def test_runs_are_handed_back(world: Any, app: App) -> None:
         await w.app.signal("a", go, 1)
         await w.settle()
         assert await w.app.run("a").result() == 1
+
+
+async def test_runs_started_while_the_app_closes_are_handed_back(world: Any, app: App) -> None:
+    """Also when their code leaves its mark in the context, which ends the task that they began in."""
+    mark: contextvars.ContextVar[int] = contextvars.ContextVar("mark")
+
+    @app.workflow
+    async def flow(ctx: Context, n: int) -> int:
+        mark.set(n)
+        return await ctx.wait(go)
+
+    async with world(app) as w:
+        starts = [asyncio.ensure_future(w.app.start(flow, n)) for n in range(5)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*starts)
+    async with world(app, worker=False) as w:
+        runs = (await w.app.runs()).items
+        assert len(runs) == 5
+        owners = [(await w.store.run(run.id)).owner for run in runs]
+        assert owners == [None] * 5
 
 
 async def test_no_task_and_no_thread_is_left(world: Any, app: App) -> None:

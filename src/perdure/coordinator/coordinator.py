@@ -60,7 +60,8 @@ class Coordinator:
         self._untold: Iterator[Posted] = iter(())  # those of the batch that have no answer yet
         # A batch that is committed and whose answers wait until the next one is decided.
         self._held: tuple[list[Posted], list[Applied]] | None = None
-        self._told_late = False  # the store did not say when; it may not have let the loop turn either
+        # The store did not say when; it may not have let the loop turn either.
+        self._told_late = False
         self._work = asyncio.Event()
         self._space: deque[asyncio.Future[None]] = deque()
         self._pump: asyncio.Task[None] | None = None

@@ -147,6 +147,9 @@ class Bodies:
         So one run after the other goes as far as it can. If all of a batch were begun first and then all their
         bodies, ten times as much would be in memory at once, for the processor's cache and the collector.
         """
+        if self._closing:  # then at once: the worker hands back what it has when all is answered
+            self._give_birth(run, args)
+            return
         self._births.append((run, args))
         if not self._free:
             self._add_runner()
