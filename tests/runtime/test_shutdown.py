@@ -307,3 +307,28 @@ async def test_a_run_that_sends_in_a_loop_does_not_hold_up_the_close(world: Any,
     assert closed
     async with world(app, worker=False) as w:
         assert await w.app.run("a").status() == "ready"
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_run_that_is_born_while_the_app_closes_does_not_begin(
+    world: Any, app: App, turns: int
+) -> None:
+    over = asyncio.Event()
+
+    @app.workflow
+    async def chatty(ctx: Context) -> None:
+        while not over.is_set():
+            await ctx.set("n", 1)
+
+    async with world(app) as w:
+        starting = asyncio.ensure_future(w.app.start(chatty, id="a"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing = asyncio.ensure_future(w.app.__aexit__(None, None, None))
+        closed, _ = await asyncio.wait([closing], timeout=3)
+        over.set()
+        await asyncio.gather(closing, starting, return_exceptions=True)
+    assert closed
+    async with world(app, worker=False) as w:
+        if starting.exception() is None:
+            assert await w.app.run("a").status() == "ready"

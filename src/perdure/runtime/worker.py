@@ -280,7 +280,10 @@ class Worker(Service):
         run_id = run.run_id
         self._reserved -= 1
         self._coming.discard(run_id)
-        if run_id in self._missed and not self.stopping:
+        if self.stopping:
+            # Its code has not begun and does not begin now: what it sends would keep the close waiting.
+            self.post(_release_of(run), _ignore)
+        elif run_id in self._missed:
             self._missed.discard(run_id)
             self._spawn("reload", lambda: self._load([run_id], {}))
         elif run_id not in self._executions:
@@ -506,5 +509,5 @@ def _ignore(op: Any, outcome: Any, extra: Any) -> None:
     """Nobody waits for this answer; what is not done now is found again by the upkeep."""
 
 
-def _release_of(execution: Execution) -> ops.Release:
-    return ops.Release(run_id=execution.run_id, fence=execution.fence, revision=execution.revision)
+def _release_of(run: Execution | RunRecord) -> ops.Release:
+    return ops.Release(run_id=run.run_id, fence=run.fence, revision=run.revision)
