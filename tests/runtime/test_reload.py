@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Context, Delivered, Retry, Signal, StepFailed, step, step_info
+from perdure.store.base import BatchUnknown
 from perdure.testing.conformance.driver import Driver, failed, signal, wait
 
 go = Signal("go", int, buffer="all")
@@ -72,6 +73,49 @@ async def test_a_failed_attempt_that_ends_during_a_reload_counts(world: Any, app
         await w.advance("5s")
         assert await run.result("5s") == 7
         assert attempts == [1, 2]
+
+
+async def test_a_failed_attempt_whose_record_was_not_answered_counts_once(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is on record and still in memory: the pause before the next attempt is the recorded one's."""
+    attempts: list[int] = []
+    lost = 0
+
+    @step(retry=Retry(attempts=3, backoff="10s", jitter=0))
+    async def flaky() -> int:
+        attempts.append(step_info().attempt)
+        if len(attempts) == 1:
+            raise OSError("no")
+        return 7
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(flaky)
+
+    async with world(app) as w:
+        apply = w.store.apply
+
+        async def apply_and_lose(batch_id: str, batch: Any, *rest: Any) -> Any:
+            nonlocal lost
+            applied = await apply(batch_id, batch, *rest)
+            if not lost and any(getattr(op, "steps", ()) for op in batch):
+                lost += 1
+                raise BatchUnknown("the answer was lost")
+            return applied
+
+        monkeypatch.setattr(w.store, "apply", apply_and_lose)
+        run = await w.app.start(flow)
+
+        async def asleep() -> bool:
+            return await run.status() == "sleeping"
+
+        await w.until(asleep)
+        await w.advance("10s")
+        assert await run.result("5s") == 7
+        assert attempts == [1, 2]
+        assert lost == 1
+    assert "the store refused" not in caplog.text
 
 
 async def test_news_that_was_not_told_is_found_by_the_revision(world: Any, app: App) -> None:

@@ -22,6 +22,7 @@ from perdure import (
     step,
     timer,
 )
+from perdure.model.ops import RecordCancel
 
 go = Signal("go", int)
 line = Signal("line", int, buffer="all")
@@ -297,6 +298,36 @@ async def test_cancel_and_delivery_in_one_commit_lose_nothing(
             assert status == "cancelled"
             letters = [one.payload for one in await w.app.dead_letters()]
             assert fate.state == "discarded" or letters == [1]
+
+
+async def test_a_step_that_ends_while_the_cancel_is_recorded_ends_too_late(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record says that the code learnt of the cancel there: it must not go on with the result."""
+    gate = Gate()
+
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        return await ctx.step(gate.step)
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await gate.begun.wait()
+        apply = w.store.apply
+
+        async def apply_slowly(batch_id: str, batch: Any, *rest: Any) -> Any:
+            if any(isinstance(op, RecordCancel) for op in batch):
+                gate.open.set()
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            return await apply(batch_id, batch, *rest)
+
+        monkeypatch.setattr(w.store, "apply", apply_slowly)
+        await run.cancel()
+        await w.settle()
+        assert gate.open.is_set()
+        assert await run.status() == "cancelled"
+        assert (await run.history())[0].kind == "cancel"
 
 
 async def test_the_workflow_may_not_fake_a_cancel(world: Any, app: App) -> None:
