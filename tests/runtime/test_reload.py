@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Context, Delivered, Retry, Signal, StepFailed, step, step_info
+from perdure.model.ops import FireTimers
 from perdure.store.base import BatchUnknown
 from perdure.testing.conformance.driver import Driver, failed, signal, wait
 
@@ -144,6 +145,86 @@ async def test_news_that_was_not_told_is_found_by_the_revision(world: Any, app: 
         await w.settle()
         assert await run.result("5s") == [1, 2]
         assert order == [1, 2]  # as they came; a replay will feed them so
+
+
+async def test_a_result_is_not_heard_before_news_that_were_not_told(world: Any, app: App) -> None:
+    """The delivery is on record before the result, so the code is to learn of them in that order."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+    order: list[str] = []
+
+    @step
+    async def slow() -> str:
+        begun.set()
+        await gate.wait()
+        return "step"
+
+    @step
+    async def note(name: str) -> None:
+        order.append(name)
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        async def stepping() -> None:
+            await ctx.step(note, await ctx.step(slow))
+
+        async def waiting() -> None:
+            await ctx.wait(go)
+            await ctx.step(note, "wait")
+
+        await ctx.gather(stepping(), waiting())
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await begun.wait()
+
+        async def waits() -> bool:
+            return bool(await run.waiting())
+
+        await w.until(waits)
+        hear, w.coordinator.hub._hear = w.coordinator.hub._hear, lambda wake: None
+        assert isinstance(await w.app.signal(run.id, go, 1), Delivered)
+        w.coordinator.hub._hear = hear
+        gate.set()
+        await run.result("5s")
+        assert order == ["wait", "step"]
+
+
+async def test_the_alarm_of_an_older_pause_does_not_cut_the_next_one_short(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay found the first pause to be over and did not wait for its alarm, which comes later."""
+    tried: list[int] = []
+
+    @step(retry=Retry(attempts=3, backoff="10s", factor=1, jitter=0))
+    async def flaky() -> int:
+        tried.append(w.clock.now() // 1_000_000 - began)
+        if len(tried) < 3:
+            raise OSError("no")
+        return 7
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(flaky)
+
+    async with world(app, resident=10) as w:
+        began = w.clock.now() // 1_000_000
+        run = await w.begin(flow)
+        apply = w.store.apply
+
+        async def fire_late(batch_id: str, batch: Any, *rest: Any) -> Any:
+            if len(tried) == 1 and any(isinstance(op, FireTimers) for op in batch):
+                w.worker._reload_all()
+                async with asyncio.timeout(5):
+                    while len(tried) == 1:  # noqa: ASYNC110 (a step body tells it)
+                        await asyncio.sleep(0)
+            return await apply(batch_id, batch, *rest)
+
+        monkeypatch.setattr(w.store, "apply", fire_late)
+        await w.advance("15s")
+        assert tried == [0, 10]
+        await w.advance("15s")
+        assert tried == [0, 10, 20]
+        assert await run.result("5s") == 7
 
 
 async def test_control_that_was_not_told_is_found_by_the_revision(world: Any, app: App) -> None:

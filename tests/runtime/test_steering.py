@@ -1055,6 +1055,32 @@ async def test_no_body_begins_after_a_pause_that_came_with_the_result_before_it(
         assert await run.result() == ["through", "second"]
 
 
+async def test_no_body_begins_after_a_cancel_that_came_with_the_result_before_it(
+    world: Any, app: App
+) -> None:
+    gate = Gate()
+    ran: list[str] = []
+
+    @step
+    async def second() -> None:
+        ran.append("second")
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        await ctx.step(gate.step)
+        await ctx.step(second)
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await gate.begun.wait()
+        cancelling = asyncio.ensure_future(run.cancel())
+        gate.open.set()
+        await cancelling
+        await w.settle()
+        assert await run.status() == "cancelled"
+        assert ran == []
+
+
 @pytest.mark.parametrize("where", ["step", "code"])
 async def test_retry_after_siblings_were_cancelled_asks_their_waits_again(
     world: Any, app: App, where: str
