@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import (
     App,
@@ -21,6 +22,7 @@ from perdure import (
     step_info,
     timer,
 )
+from perdure.testing.conformance.driver import Driver, done
 
 go = Signal("go", int)
 stop = Signal("stop", int)
@@ -166,6 +168,50 @@ async def test_other_code_parks_a_retried_run_too(world: Any) -> None:
         await w.settle()
         info = await run.info()
         assert info.status == "paused" and "'reserve'" in (info.reason or "")
+
+
+async def test_what_a_run_did_after_its_retry_must_be_asked_for(world: Any) -> None:
+    healthy = False
+
+    @step
+    async def shaky() -> str:
+        if not healthy:
+            raise ValueError("no luck")
+        return "worked"
+
+    async def whole(ctx: Context) -> Any:
+        return [await ctx.step(shaky), await ctx.step(ship), await ctx.wait(go)]
+
+    async def without_ship(ctx: Context) -> Any:
+        return [await ctx.step(shaky), await ctx.wait(go)]
+
+    async with world(app_of(whole)) as w:
+        run = await w.begin("flow", id="a")
+        healthy = True
+        await run.retry()
+        await w.settle()
+        assert await run.status() == "waiting"
+    async with world(app_of(without_ship)) as w:
+        await w.app.signal("a", go, 1)
+        await w.settle()
+        info = await w.app.run("a").info()
+        assert info.status == "paused" and "'ship'" in (info.reason or "")
+
+
+async def test_a_record_of_another_name_at_the_same_path_parks_the_run(world: Any) -> None:
+    async def flow(ctx: Context) -> Any:
+        return await ctx.step(charge)
+
+    app = app_of(flow)
+    async with world(app, worker=False) as c:
+        await c.app.start("flow", id="a")
+        other = Driver(c.store, c.clock)
+        await other.claim("dead", workflows=("flow",))
+        await other.record("a", replace(done("charge", '"charged"'), name="refund"))
+    async with world(app) as w:
+        await w.settle()
+        info = await w.app.run("a").info()
+        assert info.status == "paused" and "step 'refund'" in (info.reason or "")
 
 
 async def test_a_mismatch_runs_no_step_and_sends_nothing(world: Any) -> None:

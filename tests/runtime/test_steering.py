@@ -1119,3 +1119,46 @@ async def test_retry_after_siblings_were_cancelled_asks_their_waits_again(
         await w.app.signal("a", line, 4)
         await w.settle()
         assert await run.result() == [4, "worked"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_retry_after_a_sibling_cleaned_up(world: Any, app: App, again: bool) -> None:
+    """What it did when it was cancelled is on record; nobody asks for it now, or not until the next failure."""
+    healthy = False
+    cleaned: list[str] = []
+
+    async def work() -> str:
+        if not healthy:
+            raise OSError("down")
+        return "worked"
+
+    async def clean() -> None:
+        cleaned.append("up")
+
+    async def listener(ctx: Context) -> int:
+        try:
+            return await ctx.wait(line)
+        except asyncio.CancelledError:
+            await ctx.step(clean)
+            raise
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[Any]:
+        return list(await ctx.gather(listener(ctx), ctx.step(work)))
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        assert await run.status() == "failed"
+        if again:
+            await run.retry()
+            await w.settle()
+            assert await run.status() == "failed"
+        healthy = True
+        await run.retry()
+        await w.settle()
+        assert await run.status() == "waiting"
+        await w.evict()
+        await w.app.signal("a", line, 4)
+        await w.settle()
+        assert await run.result() == [4, "worked"]
+        assert cleaned == ["up"]
