@@ -356,6 +356,33 @@ async def test_the_loop_turns_between_batches_under_full_load(
         assert turns > 100  # three batches for each of the sends
 
 
+async def test_a_writer_that_dies_among_held_answers_tells_the_next_batch_what_is_true(
+    world: Any, app: App, sleeper: Any, full_load: None
+) -> None:
+    told: list[tuple[str, Any]] = []
+
+    class Killed(BaseException):
+        pass
+
+    def done(op: Any, outcome: Any, extra: Any) -> None:
+        told.append((op.payload, type(outcome)))
+        if op.payload == "1":
+            raise Killed
+
+    async with world(app) as w:
+        await w.begin(sleeper, id="a")
+        sends = [
+            SendSignal(signal_id=f"s{n}", run_id="a", name="line", payload=f"{n}", policy="all")
+            for n in range(6)
+        ]
+        futures = [w.coordinator.submit(one, done) for one in sends]
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(one) for one in answers] == [Buffered] * 6
+        assert told == [(f"{n}", Buffered) for n in range(6)]
+        await w.settle()
+
+
 async def test_a_pump_that_is_cancelled_tells_what_it_holds(
     world: Any, app: App, sleeper: Any, full_load: None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -239,11 +239,14 @@ class Coordinator:
             self._say_unknown(len(batch), error)
         else:
             told = list(itertools.islice(self._untold, len(applied)))
-            if len(self._queue) < _held_ops_min:
-                self._answer(told, applied)
-            else:
-                self._held = (told, applied)
-                asyncio.get_running_loop().call_later(_held_s_max, self._tell_held)
+            try:
+                self._tell_late()
+            finally:  # whatever the code of others does in there: this batch is committed too
+                if len(self._queue) < _held_ops_min:
+                    self._answer(told, applied)
+                else:
+                    self._held = (told, applied)
+                    asyncio.get_running_loop().call_later(_held_s_max, self._tell_held)
 
     async def _apply(self, batch_id: str, ops: list[Op[Any]]) -> list[Applied]:
         # Awaited in place, not as a task of its own: each turn of a busy loop between the commit and its
@@ -252,14 +255,15 @@ class Coordinator:
             async with asyncio.timeout(self._store_timeout_s):
                 decided = None if self._held is None else self._tell_held
                 applied = await self._store.apply(batch_id, ops, decided)
+            if len(applied) != len(ops):
+                raise AssertionError(f"{len(applied)} answers to {len(ops)} ops")
         except TimeoutError:
+            self._tell_late()
             log.error("the store has not answered for %s s", self._store_timeout_s)
             raise _NoAnswer(f"no answer within {self._store_timeout_s} s") from None
-        finally:
-            self._told_late = self._held is not None
-            self._tell_held()
-        if len(applied) != len(ops):
-            raise AssertionError(f"{len(applied)} answers to {len(ops)} ops")
+        except BaseException:
+            self._tell_late()
+            raise
         return applied
 
     async def _did_not_happen(self, batch_id: str, error: BatchUnknown) -> bool:
@@ -293,6 +297,11 @@ class Coordinator:
             _tell(posted, unknown)
         if self.on_unknown is not None and not self._closed:
             self.on_unknown()
+
+    def _tell_late(self) -> None:
+        """Tell what is held, if the store did not say when."""
+        self._told_late = self._held is not None
+        self._tell_held()
 
     def _tell_held(self) -> None:
         held, self._held = self._held, None
