@@ -221,7 +221,7 @@ async def _declare(engine: Engine) -> None:
     known = {(one.name, one.version) for one in await engine.store.catalogue()}
     lines = tuple(one.record() for one in engine.registry.all() if one.key not in known)
     if lines:
-        await engine.coordinator.submit(ops.Declare(workflows=lines))
+        await engine.coordinator.submit(ops.Declare(workflows=lines, only_new=True))
 
 
 async def _abandon(engine: Engine) -> None:

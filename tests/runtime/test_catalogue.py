@@ -207,21 +207,44 @@ async def test_a_client_that_has_the_code_tells_those_who_do_not(world: Any) -> 
             await c.app.signal("a", "approval", {"ok": "perhaps"})
 
 
+def older() -> App:
+    """The shop before it knew of `line`."""
+    app = App("memory://")
+
+    @app.workflow(signals=[approval])
+    async def declared(ctx: Context) -> None:
+        await ctx.wait(approval)
+
+    return app
+
+
 async def test_a_client_leaves_what_a_worker_declared_alone(world: Any) -> None:
     """Its code may be older than the code that runs."""
-
-    def older() -> App:
-        app = App("memory://")
-
-        @app.workflow(signals=[approval])
-        async def declared(ctx: Context) -> None:
-            await ctx.wait(approval)
-
-        return app
-
     async with world(shop()) as w:
         await w.begin("declared", id="a")
     async with world(older(), worker=False) as c:
+        assert isinstance(await c.app.signal("a", "line", 1), Buffered)
+
+
+async def test_a_client_leaves_alone_what_a_worker_declares_beside_it(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client looks, the worker declares, the client declares: the store decides, not the look."""
+    async with world(shop()) as w:
+        await w.begin("declared", id="a")
+    stage = world(older(), worker=False)
+    make = stage.app._make_store
+
+    async def nothing_yet() -> list[Any]:
+        return []
+
+    def looks_too_early(ids: Any) -> Any:
+        store = make(ids)
+        monkeypatch.setattr(store, "catalogue", nothing_yet)
+        return store
+
+    stage.app._make_store = looks_too_early
+    async with stage as c:
         assert isinstance(await c.app.signal("a", "line", 1), Buffered)
 
 

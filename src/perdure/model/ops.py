@@ -286,6 +286,7 @@ class Declare(Op[Counted], frozen=True, kw_only=True, gc=False):
     """Write an app's workflows into the catalogue; writes nothing when they are there already."""
 
     workflows: tuple[WorkflowRecord, ...]
+    only_new: bool = False  # what is there stays as it is: the sender does not run them
 
 
 class Prune(Op[Counted], frozen=True, kw_only=True, gc=False):

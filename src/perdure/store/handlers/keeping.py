@@ -13,7 +13,10 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def declare(tables: Tables, op: ops.Declare) -> Counted:
-    return Counted(sum(tables.put_workflow(_merged(tables, one)) for one in op.workflows))
+    wanted = op.workflows
+    if op.only_new:
+        wanted = tuple(one for one in wanted if tables.workflow(one.name, one.version) is None)
+    return Counted(sum(tables.put_workflow(_merged(tables, one)) for one in wanted))
 
 
 def _merged(tables: Tables, workflow: WorkflowRecord) -> WorkflowRecord:

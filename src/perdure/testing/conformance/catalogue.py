@@ -2,6 +2,7 @@
 
 import pytest
 
+from perdure.model import ops
 from perdure.model.outcomes import Buffered, Counted, Delivered, Refusal
 from perdure.model.schema import schema_digest
 from perdure.testing.conformance.driver import Driver, declared, entry, signal
@@ -24,6 +25,19 @@ class TestCatalogue(Subject):
         before = await dump(d.store)
         assert await d.declare(declared(go=entry())) == Counted(0)
         assert await dump(d.store) == before
+
+    async def test_who_tells_only_what_is_new_changes_nothing_that_is_there(
+        self, d: Driver
+    ) -> None:
+        """Also in the very batch that declared it: who looked before may have found nothing yet."""
+        ours, theirs = declared(go=entry("all")), declared(stop=entry())
+        new = declared(workflow="a")
+        told = ops.Declare(workflows=(theirs, new), only_new=True)
+        answers = await d.batch(ops.Declare(workflows=(ours,)), told)
+        assert answers == [Counted(1), Counted(1)]
+        assert await d.store.catalogue() == [new, ours]
+        assert await d.declare(theirs, new, only_new=True) == Counted(0)
+        assert await d.store.catalogue() == [new, ours]
 
     async def test_a_changed_declaration_counts_from_then_on(self, d: Driver) -> None:
         await d.declare(declared(go=entry("latest")))

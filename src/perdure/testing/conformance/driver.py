@@ -364,8 +364,8 @@ class Driver:
         )
         return answer
 
-    async def declare(self, *workflows: WorkflowRecord) -> Counted:
-        answer: Counted = await self.apply(ops.Declare(workflows=workflows))
+    async def declare(self, *workflows: WorkflowRecord, only_new: bool = False) -> Counted:
+        answer: Counted = await self.apply(ops.Declare(workflows=workflows, only_new=only_new))
         return answer
 
     async def prune(self, *, finished_before: int, limit: int = 100) -> Counted:
