@@ -37,8 +37,13 @@ from perdure.store.handlers.facts import tell
 from perdure.store.tables import Tables
 
 
-def send_signal(tables: Tables, op: ops.SendSignal, *, run_id: str | None = None) -> SendOutcome:
-    """Apply a send. `run_id` overrides the op's, for a start that found its run under a key."""
+def send_signal(
+    tables: Tables, op: ops.SendSignal, *, run_id: str | None = None, letter_id: str | None = None
+) -> SendOutcome:
+    """Apply a send. `run_id` overrides the op's, for a start that found its run under a key.
+
+    `letter_id` is the dead letter that is sent again: a claim that it holds is no hindrance to it.
+    """
     run_id = op.run_id if run_id is None else run_id
     if op.key is not None:
         used = tables.key(signal_scope(run_id, op.name), op.key)
@@ -52,7 +57,7 @@ def send_signal(tables: Tables, op: ops.SendSignal, *, run_id: str | None = None
     declared = _declared(tables, run, op)
     if isinstance(declared, Refusal):
         return declared
-    outcome = _deliver_or_buffer(tables, run, op, declared)
+    outcome = _deliver_or_buffer(tables, run, op, declared, letter_id)
     if op.key is not None and isinstance(outcome, Delivered | Buffered):
         tables.add_key(_key_record(tables, run, op, outcome))
     return outcome
@@ -143,16 +148,20 @@ def _schema_digests(text: str) -> dict[str, str]:
 
 
 def _deliver_or_buffer(
-    tables: Tables, run: RunRecord, op: ops.SendSignal, declared: SignalEntry
+    tables: Tables,
+    run: RunRecord,
+    op: ops.SendSignal,
+    declared: SignalEntry,
+    letter_id: str | None,
 ) -> SendOutcome:
     open_waits = _open_waits(tables, run, op)
     if len(open_waits) > 1:
         paths = tuple(sorted(watcher.path for watcher in open_waits))
         return Refusal("ambiguous", f"{op.name!r} is awaited at {len(paths)} places", paths)
-    if (
-        declared.buffer == "first"
-        and tables.key(*waiting.claim_on(run, op.name, op.path)) is not None
-    ):
+    held = None
+    if declared.buffer == "first":
+        held = tables.key(*waiting.claim_on(run, op.name, op.path))
+    if held is not None and held.answer != letter_id:
         return Refusal("taken", f"{op.name!r} was already answered")
     if not open_waits and not op.buffer:
         return _not_waiting(run, op)
@@ -163,6 +172,8 @@ def _deliver_or_buffer(
         outcome = _buffer(tables, run, op, declared)
     if declared.buffer == "first" and not isinstance(outcome, Refusal):
         scope, key = waiting.claim_on(run, op.name, op.path)
+        if held is not None:
+            tables.delete_key(scope, key)
         tables.add_key(
             KeyRecord(
                 scope=scope,
@@ -268,7 +279,7 @@ def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome:
         on_end=letter.on_end,
         path=None if op.run_id else letter.path,
     )
-    outcome = send_signal(tables, send)
+    outcome = send_signal(tables, send, letter_id=op.dead_letter_id)
     if isinstance(outcome, Delivered | Buffered):
         tables.delete_dead_letter(op.dead_letter_id)
     return outcome

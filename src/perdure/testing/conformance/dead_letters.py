@@ -44,6 +44,20 @@ class TestDeadLetters(Subject):
         assert await d.payloads("r1") == ["1"]
         assert await d.store.dead_letters(None, "", 10) == []
 
+    async def test_a_first_whose_branch_left_can_be_sent_again_and_is_still_the_first(
+        self, d: Driver
+    ) -> None:
+        """The claim on its run is its own."""
+        await d.declare(declared(go=entry("first")))
+        await d.start("r1")
+        await d.suspend("r1", wait("w", signal("go")), park=False)
+        await d.signal("r1", "go", "1", signal_id="s1")
+        await d.record("r1", closed=("w",))
+        assert isinstance(await d.resend("s1"), Buffered)
+        assert await d.payloads("r1") == ["1"]
+        answer = await d.signal("r1", "go", "2")
+        assert isinstance(answer, Refusal) and answer.code == "taken"
+
     async def test_a_letter_is_sent_again_once(self, d: Driver) -> None:
         (letter,) = await bury(d, "1")
         await d.start("r1")
