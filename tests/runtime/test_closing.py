@@ -297,35 +297,6 @@ async def test_a_writer_that_dies_in_a_commit_answers_all(
         assert await w.app.run("after").result() == 2
 
 
-async def test_a_writer_that_dies_among_the_answers_gives_the_others_theirs(
-    world: Any, app: App, flow: Any
-) -> None:
-    """Each is told once, and what is true: the end waits until all have been told."""
-    told: list[tuple[str, Any]] = []
-
-    class Killed(BaseException):
-        pass
-
-    def done(op: Any, outcome: Any, extra: Any) -> None:
-        told.append((op.payload, type(outcome)))
-        if op.payload == "1":
-            raise Killed
-
-    async with world(app) as w:
-        await w.begin(flow, id="a")
-        sends = [
-            SendSignal(signal_id=f"s{n}", run_id="a", name="line", payload=f"{n}", policy="all")
-            for n in range(4)
-        ]
-        futures = [w.coordinator.submit(one, done) for one in sends]
-        async with asyncio.timeout(10):
-            answers = await asyncio.gather(*futures, return_exceptions=True)
-        assert [type(one) for one in answers] == [Buffered] * 4
-        assert told == [(f"{n}", Buffered) for n in range(4)]
-        await w.settle()
-        assert len(await w.app.buffered("a")) == 4
-
-
 async def test_too_few_answers_of_a_store_leave_nobody_waiting(
     world: Any, app: App, flow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -356,9 +356,13 @@ async def test_the_loop_turns_between_batches_under_full_load(
         assert turns > 100  # three batches for each of the sends
 
 
-async def test_a_writer_that_dies_among_held_answers_tells_the_next_batch_what_is_true(
-    world: Any, app: App, sleeper: Any, full_load: None
+@pytest.mark.parametrize("load", ["light", "full"])
+async def test_a_writer_that_dies_among_the_answers_gives_the_others_theirs(
+    world: Any, app: App, sleeper: Any, load: str, request: pytest.FixtureRequest
 ) -> None:
+    """Each is told once, and what is true, also of the next batch: the end waits until all have been told."""
+    if load == "full":
+        request.getfixturevalue("full_load")
     told: list[tuple[str, Any]] = []
 
     class Killed(BaseException):
@@ -381,6 +385,7 @@ async def test_a_writer_that_dies_among_held_answers_tells_the_next_batch_what_i
         assert [type(one) for one in answers] == [Buffered] * 6
         assert told == [(f"{n}", Buffered) for n in range(6)]
         await w.settle()
+        assert len(await w.app.buffered("a")) == 6
 
 
 async def test_a_pump_that_is_cancelled_tells_what_it_holds(

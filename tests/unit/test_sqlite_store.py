@@ -628,7 +628,7 @@ async def main():
     run = ops.StartRun(run_id="its", workflow="w", version=1, input="1", owner="child", fence=3)
     await store.apply(ids.ulid(), [ops.Beat(worker_id="child", lease_us=10**12), run])
     print("up", flush=True)
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 
 asyncio.run(main())
 """

@@ -183,35 +183,42 @@ class Bodies:
         left = _turns_per_breath
         try:
             while self._queue or self._births:
-                if not self._queue:
-                    untouched = contextvars.copy_context()
-                    self._give_birth(*self._births.popleft())
-                else:
-                    call = self._queue.popleft()
-                    if call.cancelled:
-                        continue
-                    # A cell of its own: a task that the body leaves behind must never see the next body.
-                    current = Current()
-                    _current.set(current)
-                    untouched = contextvars.copy_context()
-                    call.task = runner
-                    started_at = self._clock.now()
-                    rest = self._begin_body(call, current, started_at)
-                    if rest is not None:
-                        await self._await_rest(call, current, started_at, rest)
-                    if call.cancelled or runner.cancelling():
-                        break  # of no use to another body
-                if contextvars.copy_context() != untouched:
-                    break
-                left -= 1
                 if not left:
                     left = _turns_per_breath
                     await asyncio.sleep(0)  # let the writer begin with what there is
+                    continue
+                left -= 1
+                if not self._queue:
+                    if not self._begin_run():
+                        break
+                    continue
+                call = self._queue.popleft()
+                if call.cancelled:
+                    continue
+                # A cell of its own: a task that the body leaves behind must never see the next body.
+                current = Current()
+                _current.set(current)
+                untouched = contextvars.copy_context()
+                call.task = runner
+                started_at = self._clock.now()
+                rest = self._begin_body(call, current, started_at)
+                if rest is not None:
+                    await self._await_rest(call, current, started_at, rest)
+                if call.cancelled or runner.cancelling():
+                    break  # of no use to another body
+                if contextvars.copy_context() != untouched:
+                    break
         finally:
             # Whatever went wrong: what is queued must not wait for a runner that is no more.
             self._free -= 1
             if (self._queue or self._births) and not self._free and not self._closing:
                 self._add_runner()
+
+    def _begin_run(self) -> bool:
+        """Begin the next run that was started; False when its code left its mark in the context variables."""
+        untouched = contextvars.copy_context()
+        self._give_birth(*self._births.popleft())
+        return contextvars.copy_context() == untouched
 
     def _begin_body(self, call: StepCall[Any], current: Current, started_at: int) -> _Rest | None:
         """Run a body until it ends, which is reported, or suspends. We are inside the runner's task."""

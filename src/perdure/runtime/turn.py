@@ -78,8 +78,8 @@ class Execution(Branches):
 
     __slots__ = (
         "__weakref__",
-        "_attempts",
         "_bodies",
+        "_calls_made",
         "_cancel_recorded",
         "_closed",
         "_continue",
@@ -142,7 +142,7 @@ class Execution(Branches):
         self._unsaved: tuple[ops.StepDone, ...] = ()
         self._closed: list[str] | None = None
         self.outstanding = 0
-        self._attempts = 0  # calls made in this generation, to bound the history
+        self._calls_made = 0  # calls made in this generation, to bound the history
         self._continue: ContinueCall[Any] | None = None
         self.finishing = False
         self._cancel_recorded = False
@@ -231,9 +231,9 @@ class Execution(Branches):
         if isinstance(asked, ContinueCall):
             self._continue = asked
             return
-        self._attempts += 1
+        self._calls_made += 1
         self._standing[asked.path] = asked
-        if self._attempts > limits.steps_per_generation_max:
+        if self._calls_made > limits.steps_per_generation_max:
             self._refuse_more(asked)
             return
         known = self._known.get(asked.path)
@@ -248,7 +248,7 @@ class Execution(Branches):
 
     def _refuse_more(self, asked: Durable[Any]) -> None:
         """The generation is too long. Code that catches that and goes on in a loop is not asked twice."""
-        if self._attempts == limits.steps_per_generation_max + 1:
+        if self._calls_made == limits.steps_per_generation_max + 1:
             del self._standing[asked.path]
             self._let_run(asked.branch, None, _too_long())
         else:

@@ -71,9 +71,7 @@ class Worker(Service):
         self._executions: dict[str, Execution] = {}
         self._parked: dict[str, Execution] = {}  # in order of use: the first is the least recent
         # Bounded: a function made anew inside a workflow is a new one on every replay.
-        self._as_step: Callable[[Any], Step[..., Any]] = functools.lru_cache(_plain_steps_kept)(
-            Step
-        )
+        self.as_step: Callable[[Any], Step[..., Any]] = functools.lru_cache(_plain_steps_kept)(Step)
         self._noted: dict[tuple[str, int], dict[str, Signal[Any]]] = {}
         self._claimable = asyncio.Event()
         self._claim_alarm = Alarm(clock, self._claimable.set)
@@ -89,6 +87,7 @@ class Worker(Service):
         self.timers = Timers(coordinator, clock)
         self.post = coordinator.post
         self.run_body = self._bodies.run
+        # Bound once: a start keeps it until its commit.
         self.on_born = self._on_born
 
     # --- life ---
@@ -321,9 +320,6 @@ class Worker(Service):
 
     def time(self) -> int:
         return self._clock.now()
-
-    def as_step(self, function: Any) -> Step[..., Any]:
-        return self._as_step(function)
 
     def dep(self, kind: type[T]) -> T:
         for one in self._deps:

@@ -29,7 +29,7 @@ from perdure.model.records import (
 )
 from perdure.model.status import LIVE, PARKED, TERMINAL
 from perdure.store.base import Applied, BatchFailed, Due, RunFilter, Store
-from perdure.store.handlers import apply_op
+from perdure.store.handlers import HANDLERS
 from perdure.store.tables import Tables
 
 
@@ -350,7 +350,7 @@ class MemoryStore(Store):
         for op in ops:
             tables.wakes = []
             try:
-                outcome = apply_op(tables, op)
+                outcome = HANDLERS[type(op)](tables, op)
             except Exception as error:
                 # Dicts do not roll back: the ops before this one stay applied, so it may only be alone.
                 if applied:

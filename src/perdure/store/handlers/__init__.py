@@ -40,8 +40,3 @@ HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.Declare: keeping.declare,
     ops.Prune: keeping.prune,
 }
-
-
-def apply_op(tables: Tables, op: ops.Op[Any]) -> Any:
-    """Apply one op to the tables and give its answer."""
-    return HANDLERS[type(op)](tables, op)

@@ -23,6 +23,7 @@ _subjects = (
     "pruning",
     "reads",
     "recovery",
+    "retrying",
     "signals",
     "starting",
     "steering",
@@ -46,12 +47,12 @@ from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
 from perdure.testing.conformance.pruning import TestPruning
 from perdure.testing.conformance.reads import TestReads
 from perdure.testing.conformance.recovery import TestRecovery
+from perdure.testing.conformance.retrying import TestRetry
 from perdure.testing.conformance.signals import TestSignals
 from perdure.testing.conformance.starting import TestSignalWithStart, TestStarting
 from perdure.testing.conformance.steering import (
     TestCancel,
     TestPause,
-    TestRetry,
     TestSteering,
     TestTerminate,
 )

@@ -444,6 +444,12 @@ def accepted(outcome: SendOutcome) -> Delivered | Buffered:
     return outcome
 
 
+def refused(outcome: object) -> str:
+    """The code of a refusal, which it must be."""
+    assert isinstance(outcome, Refusal), outcome
+    return outcome.code
+
+
 def spec_of(step: StepRecord) -> WaitSpec:
     """What a wait step stores about itself."""
     return msgspec.json.decode(step.wait or "", type=WaitSpec)

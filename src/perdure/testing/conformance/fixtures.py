@@ -34,7 +34,7 @@ class Subject:
 @pytest.fixture
 def make_store() -> MakeStore:
     """To be overridden by the module that uses the suite."""
-    raise NotImplementedError("define a fixture make_store: (clock, ids, lifecycle) -> Store")
+    raise pytest.UsageError("define a fixture make_store: (clock, ids, lifecycle) -> Store")
 
 
 @pytest.fixture

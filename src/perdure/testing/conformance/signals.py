@@ -10,6 +10,7 @@ from perdure.testing.conformance.driver import (
     Driver,
     accepted,
     completed,
+    refused,
     signal,
     sleep,
     timer,
@@ -101,7 +102,7 @@ class TestSignals(Subject):
 
     async def test_buffer_false_is_refused_when_nobody_waits(self, d: Driver) -> None:
         await d.start("r1")
-        assert _code(await d.signal("r1", "go", buffer=False)) == "not_waiting"
+        assert refused(await d.signal("r1", "go", buffer=False)) == "not_waiting"
         assert await d.payloads("r1") == []
 
     async def test_buffer_false_is_delivered_when_somebody_waits(self, d: Driver) -> None:
@@ -113,7 +114,7 @@ class TestSignals(Subject):
         await d.start("r1")
         for _ in range(3):
             await d.signal("r1", "go", policy="all")
-        assert _code(await d.signal("r1", "go", policy="all")) == "full"
+        assert refused(await d.signal("r1", "go", policy="all")) == "full"
         assert len(await d.payloads("r1")) == 3
 
     async def test_a_full_buffer_still_takes_what_replaces_another(
@@ -125,7 +126,7 @@ class TestSignals(Subject):
             assert isinstance(await d.signal("r1", "go", payload), Buffered)
         await d.signal("r1", "stop")
         assert isinstance(await d.signal("r1", "go", "4"), Buffered)
-        assert _code(await d.signal("r1", "more")) == "full"
+        assert refused(await d.signal("r1", "more")) == "full"
 
     async def test_a_first_that_the_full_buffer_refused_claims_nothing(
         self, d: Driver, monkeypatch: pytest.MonkeyPatch
@@ -133,7 +134,7 @@ class TestSignals(Subject):
         monkeypatch.setattr(limits, "buffered_per_run_max", 1)
         await d.start("r1")
         await d.signal("r1", "other")
-        assert _code(await d.signal("r1", "go", policy="first")) == "full"
+        assert refused(await d.signal("r1", "go", policy="first")) == "full"
         await d.suspend("r1", wait("w", signal("other")))
         assert isinstance(await d.signal("r1", "go", policy="first"), Buffered)
 
@@ -143,7 +144,7 @@ class TestSignals(Subject):
         monkeypatch.setattr(limits, "buffered_chars_per_run_max", 10)
         await d.start("r1")
         assert isinstance(await d.signal("r1", "go", "123456"), Buffered)
-        assert _code(await d.signal("r1", "more", "12345")) == "full"
+        assert refused(await d.signal("r1", "more", "12345")) == "full"
         assert isinstance(await d.signal("r1", "go", "1234567890"), Buffered)  # in its place
         assert await d.payloads("r1") == ["1234567890"]
 
@@ -176,23 +177,23 @@ class TestSignals(Subject):
     async def test_first_refuses_the_second_while_the_first_is_buffered(self, d: Driver) -> None:
         await d.start("r1")
         assert isinstance(await d.signal("r1", "go", "1", policy="first"), Buffered)
-        assert _code(await d.signal("r1", "go", "2", policy="first")) == "taken"
+        assert refused(await d.signal("r1", "go", "2", policy="first")) == "taken"
         assert await d.payloads("r1") == ["1"]
 
     async def test_first_refuses_the_second_after_the_first_was_delivered(self, d: Driver) -> None:
         await d.start_waiting("r1", signal("go"))
         assert isinstance(await d.signal("r1", "go", "1", policy="first"), Delivered)
-        assert _code(await d.signal("r1", "go", "2", policy="first")) == "taken"
+        assert refused(await d.signal("r1", "go", "2", policy="first")) == "taken"
         await d.claim()
         await d.suspend("r1", wait("w#2", signal("go")))
-        assert _code(await d.signal("r1", "go", "3", policy="first")) == "taken"
+        assert refused(await d.signal("r1", "go", "3", policy="first")) == "taken"
 
     async def test_first_counts_by_name_and_by_path_if_addressed(self, d: Driver) -> None:
         await d.start("r1")
         await d.signal("r1", "go", policy="first")
         for name, path in (("stop", None), ("go", "a"), ("go", "b")):
             assert isinstance(await d.signal("r1", name, policy="first", path=path), Buffered)
-        assert _code(await d.signal("r1", "go", policy="first", path="a")) == "taken"
+        assert refused(await d.signal("r1", "go", policy="first", path="a")) == "taken"
 
     async def test_first_counts_anew_in_the_next_generation(self, d: Driver) -> None:
         await d.start_waiting("r1", signal("go"))
@@ -215,7 +216,7 @@ class TestSignals(Subject):
         d.advance("2s")
         await d.fire()
         assert isinstance(await d.signal("r1", "go", policy="first", path="a"), Buffered)
-        assert _code(await d.signal("r1", "go", policy="first")) == "taken"
+        assert refused(await d.signal("r1", "go", policy="first")) == "taken"
 
     async def test_a_first_is_not_freed_by_another_that_expires(self, d: Driver) -> None:
         await d.start("r1")
@@ -223,7 +224,7 @@ class TestSignals(Subject):
         await d.signal("r1", "go", policy="first")
         d.advance("2s")
         await d.fire()
-        assert _code(await d.signal("r1", "go", policy="first")) == "taken"
+        assert refused(await d.signal("r1", "go", policy="first")) == "taken"
 
     async def test_claims_of_runs_whose_ids_hold_slashes_are_apart(self, d: Driver) -> None:
         await d.start("a")
@@ -233,7 +234,7 @@ class TestSignals(Subject):
 
     async def test_a_refused_first_claims_nothing(self, d: Driver) -> None:
         await d.start("r1")
-        assert _code(await d.signal("r1", "go", policy="first", buffer=False)) == "not_waiting"
+        assert refused(await d.signal("r1", "go", policy="first", buffer=False)) == "not_waiting"
         assert isinstance(await d.signal("r1", "go", policy="first"), Buffered)
 
     async def test_all_keeps_every_signal_in_order(self, d: Driver) -> None:
@@ -265,7 +266,7 @@ class TestSignals(Subject):
     async def test_the_same_key_with_another_payload_is_a_conflict(self, d: Driver) -> None:
         await d.start("r1")
         await d.signal("r1", "go", "1", key="k")
-        assert _code(await d.signal("r1", "go", "2", key="k")) == "conflict"
+        assert refused(await d.signal("r1", "go", "2", key="k")) == "conflict"
         assert await d.payloads("r1") == ["1"]
 
     async def test_a_key_counts_for_one_run_and_one_name(self, d: Driver) -> None:
@@ -280,7 +281,7 @@ class TestSignals(Subject):
         first = accepted(await d.signal("r1", "go", "1", key="k"))
         await d.finish("r1")
         assert await d.signal("r1", "go", "1", key="k") == Duplicate(first)
-        assert _code(await d.signal("r1", "go", "2", key="k")) == "conflict"
+        assert refused(await d.signal("r1", "go", "2", key="k")) == "conflict"
 
     async def test_a_key_is_looked_at_before_the_policy(self, d: Driver) -> None:
         await d.start("r1")
@@ -294,7 +295,7 @@ class TestSignals(Subject):
         await d.start("r1")
         first = accepted(await d.signal("r1", "go", "1", key="k"))
         wrong = ("at $: expected boolean",)
-        assert _code(await d.signal("r1", "go", '"no"', key="k", errors=wrong)) == "conflict"
+        assert refused(await d.signal("r1", "go", '"no"', key="k", errors=wrong)) == "conflict"
         assert await d.signal("r1", "go", "1", key="k", errors=wrong) == Duplicate(first)
         answer = await d.signal("r1", "go", '"no"', key="other", errors=wrong)
         assert isinstance(answer, Refusal)
@@ -309,7 +310,7 @@ class TestSignals(Subject):
 
     async def test_a_refused_send_uses_up_no_key(self, d: Driver) -> None:
         await d.start("r1")
-        assert _code(await d.signal("r1", "go", "1", key="k", buffer=False)) == "not_waiting"
+        assert refused(await d.signal("r1", "go", "1", key="k", buffer=False)) == "not_waiting"
         assert isinstance(await d.signal("r1", "go", "2", key="k"), Buffered)
 
     # --- paths ---
@@ -475,8 +476,3 @@ class TestSignals(Subject):
         fact = await d.store.signal("s1")
         assert isinstance(fact, EventRecord) and fact.type == "signal.delivered"
         assert await d.store.signal("nothing") is None
-
-
-def _code(outcome: object) -> str:
-    assert isinstance(outcome, Refusal), outcome
-    return outcome.code

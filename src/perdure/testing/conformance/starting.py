@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, Refusal, Started
+from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, Started
 from perdure.store.base import BatchFailed
 from perdure.testing.conformance.driver import (
     HOUR,
@@ -11,6 +11,7 @@ from perdure.testing.conformance.driver import (
     completed,
     declared,
     entry,
+    refused,
     signal,
     wait,
 )
@@ -62,12 +63,12 @@ class TestStarting(Subject):
 
     async def test_an_id_of_another_workflow_is_a_conflict(self, d: Driver) -> None:
         await d.start("r1")
-        assert _code(await d.start("r1", workflow="refunds")) == "conflict"
+        assert refused(await d.start("r1", workflow="refunds")) == "conflict"
         assert (await d.run("r1")).workflow == "orders"
 
     async def test_an_id_with_another_input_is_a_conflict(self, d: Driver) -> None:
         await d.start("r1", input="1")
-        assert _code(await d.start("r1", input="2")) == "conflict"
+        assert refused(await d.start("r1", input="2")) == "conflict"
         assert (await d.run("r1")).input == "1"
 
     async def test_an_id_whose_run_went_on_under_another_input_still_names_it(
@@ -91,13 +92,13 @@ class TestStarting(Subject):
     ) -> None:
         await d.start("r1", input="1")
         await d.continue_as("r1", "2")
-        assert _code(await d.start("r1", input="3")) == "conflict"
+        assert refused(await d.start("r1", input="3")) == "conflict"
 
     async def test_an_id_names_what_was_started_not_what_it_went_on_as(self, d: Driver) -> None:
         await d.start("r1", input="1")
         await d.continue_as("r1", "2", workflow="refunds")
         await d.continue_as("r1", "3", workflow="refunds")
-        assert _code(await d.start("r1", workflow="refunds", input="3")) == "conflict"
+        assert refused(await d.start("r1", workflow="refunds", input="3")) == "conflict"
         assert isinstance(await d.start("r1", input="1"), Started)
 
     async def test_the_same_key_gives_the_first_run_whatever_id_is_asked_for(
@@ -111,7 +112,7 @@ class TestStarting(Subject):
 
     async def test_the_same_key_with_another_input_is_a_conflict(self, d: Driver) -> None:
         await d.start("r1", key="k", input="1")
-        assert _code(await d.start("r2", key="k", input="2")) == "conflict"
+        assert refused(await d.start("r2", key="k", input="2")) == "conflict"
         assert await d.store.run("r2") is None
 
     async def test_a_key_is_looked_at_before_the_id(self, d: Driver) -> None:
@@ -203,16 +204,15 @@ class TestSignalWithStart(Subject):
 
     async def test_a_refused_start_sends_nothing(self, d: Driver) -> None:
         await d.start("r1", input="1")
-        assert _code(await d.signal_with_start("r1", "go", start={"input": "2"})) == "conflict"
+        assert refused(await d.signal_with_start("r1", "go", start={"input": "2"})) == "conflict"
         assert await d.payloads("r1") == []
 
     async def test_a_refused_signal_starts_nothing(self, d: Driver) -> None:
         """Nobody may see the run without its signal."""
         await d.declare(declared(go=entry()))
-        refused = await d.signal_with_start("r1", "gone")
-        assert _code(refused) == "unknown_signal"
-        assert _code(await d.signal_with_start("r1", "go", policy="all")) == "conflict"
-        assert _code(await d.signal_with_start("r1", "go", buffer=False)) == "not_waiting"
+        assert refused(await d.signal_with_start("r1", "gone")) == "unknown_signal"
+        assert refused(await d.signal_with_start("r1", "go", policy="all")) == "conflict"
+        assert refused(await d.signal_with_start("r1", "go", buffer=False)) == "not_waiting"
         assert await d.store.run("r1") is None
 
     async def test_a_finished_run_answers_that_it_is_finished(self, d: Driver) -> None:
@@ -227,8 +227,3 @@ class TestSignalWithStart(Subject):
         _, again = await d.signal_with_start("r1", "go", "1", key="k", policy="all")
         assert again == Duplicate(first)
         assert await d.payloads("r1") == ["1"]
-
-
-def _code(outcome: object) -> str:
-    assert isinstance(outcome, Refusal), outcome
-    return outcome.code
