@@ -301,10 +301,11 @@ async def test_a_rejection_on_replay_does_not_mind_what_other_branches_did(
         assert await run.result() == [1, 4, 3]
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_signal_to_a_wait_whose_branch_had_left_is_a_dead_letter(
-    world: Any, app: App
+    world: Any, app: App, cancelled: bool
 ) -> None:
-    """The process died when the failure was on record, and before the wait beside it was closed."""
+    """The process died when the failure was on record, or a cancel too, before the wait beside it was closed."""
     stop = Signal("stop", int)
 
     @step
@@ -327,10 +328,14 @@ async def test_a_signal_to_a_wait_whose_branch_had_left_is_a_dead_letter(
         await dead.record("r", failed("bad"))
         sent = await c.app.signal("r", go, 5)
         assert isinstance(sent, Delivered)
+        if cancelled:
+            await c.app.run("r").cancel()
+            await dead.record_cancel("r", "stop")
     async with world(app) as w:
         await w.settle()
         run = w.app.run("r")
-        assert [one.path for one in await run.waiting()] == ["stop"]
+        assert [one.path for one in await run.waiting()] == ([] if cancelled else ["stop"])
+        assert await run.status() == ("cancelled" if cancelled else "waiting")
         assert {one.path: one.status for one in await run.history()}["go"] == "abandoned"
         assert [one.id for one in await w.app.dead_letters("r")] == [sent.signal_id]
 

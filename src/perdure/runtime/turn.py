@@ -342,13 +342,14 @@ class Execution(Branches):
     def _feed_cancel(self, done: Completion | StepRecord) -> None:
         self._cancel_recorded = True
         self.now = max(self.now, done.recorded_at or 0)
+        closed, self._closed = self._closed, None
         for path in msgspec.json.decode(done.value or "[]", type=list[str]):
             call = self._standing.get(path)
             if call is not None:
                 call.branch.told = True
                 self._abandon(call)
                 self._let_run(call.branch, None, asyncio.CancelledError())
-        self._closed = None  # the store closed them with the record
+        self._closed = closed  # without those: the store closed them with the record
         self._drain()
 
     def _reject(self, call: Durable[Any], reason: str) -> None:
