@@ -68,6 +68,8 @@ retry_attempts_max = 10_000
 duration_us_max = 10 * 366 * 24 * 3600 * 1_000_000
 # "1w2d3h4m5s6ms7us" with long fractions is well under this; longer text is not a duration.
 duration_chars_max = 64
+# Every minute of an hour, listed one by one, is 169 characters; longer text is no schedule.
+cron_chars_max = 256
 
 # Stored failures: enough to understand, never a second payload.
 traceback_chars_max = 20_000
