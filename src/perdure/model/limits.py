@@ -44,6 +44,15 @@ batch_ops_max = 1000
 # Ops waiting in the coordinator. Over it, submit waits: back-pressure, never loss.
 queue_ops_max = 20_000
 
+# CloudEvents that come as one text: as many as one commit takes.
+cloudevents_per_batch_max = 1000
+# The text of a batch is held in memory whole, on top of what is made of it.
+cloudevents_bytes_max = 16 * 1024 * 1024
+# Values of all events of a batch together, since memory is paid for each: 200 for each event of a full one.
+cloudevents_values_max = 200_000
+# An attribute of a CloudEvent is a name, an id or a link; anything longer belongs into its data.
+cloudevent_attribute_bytes_max = 4096
+
 # A generation is replayed whole, so its steps bound the time of a replay. Then: `continue_as`.
 steps_per_generation_max = 50_000
 # Signals accepted for a run that does not take them.
@@ -252,6 +261,20 @@ def check_payload(text: bytes) -> None:
         _check_ints(_json_string.sub(b'""', text) if bare is None else bare)
 
 
+def check_cloudevents(text: bytes) -> None:
+    """Refuse the text of CloudEvents over the bounds of size and values; each payload is checked by itself."""
+    if len(text) > cloudevents_bytes_max:
+        problem = f"are {len(text)} bytes; at most {cloudevents_bytes_max} (cloudevents_bytes_max)"
+        raise BadValue("CloudEvents", unsaid, f"{problem}; send fewer at once")
+    if len(text) > cloudevents_values_max:
+        nodes = _nodes(_json_string.sub(b'""', text), cloudevents_values_max)
+        if nodes > cloudevents_values_max:
+            problem = f"have {nodes} values; at most {cloudevents_values_max}"
+            raise BadValue(
+                "CloudEvents", unsaid, f"{problem} (cloudevents_values_max); send fewer at once"
+            )
+
+
 def _over(verb: str, count: int, unit: str, bound: int, name: str) -> BadValue:
     return BadValue(
         "payload",
@@ -261,12 +284,18 @@ def _over(verb: str, count: int, unit: str, bound: int, name: str) -> BadValue:
 
 
 def _check_nodes(bare: bytes) -> None:
-    # Each comma, and each container that is not empty, brings one more value.
-    nodes = 1 + bare.count(b",") + bare.count(b"[") + bare.count(b"{")
-    if nodes > payload_nodes_max:
-        nodes -= len(_empty_container.findall(bare))
+    nodes = _nodes(bare, payload_nodes_max)
     if nodes > payload_nodes_max:
         raise _over("has", nodes, "values", payload_nodes_max, "payload_nodes_max")
+
+
+def _nodes(bare: bytes, bound: int) -> int:
+    """How many values there are; exact where that decides whether they are over the bound."""
+    # Each comma, and each container that is not empty, brings one more value.
+    nodes = 1 + bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+    if nodes > bound:
+        nodes -= len(_empty_container.findall(bare))
+    return nodes
 
 
 def _check_depth(bare: bytes) -> None:

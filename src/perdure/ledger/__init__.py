@@ -1,0 +1,1 @@
+"""Readers of the ledger: consumers, subscriptions, and what they are made of."""
