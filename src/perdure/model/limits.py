@@ -32,6 +32,10 @@ entity_id_bytes_max = 256
 key_bytes_max = 512
 # A path is scopes, name and number: deep enough for real nesting, short enough for an index key.
 path_bytes_max = 1024
+# A topic is read by people; sixteen levels of meaning are more than anybody names.
+topic_segments_max = 16
+# Each `**` of a pattern is one more place to be at, for every event; two at the ends and one between.
+pattern_wildcards_max = 3
 # Tags are for finding runs, not for storing data.
 tags_max = 32
 tag_bytes_max = 256
@@ -79,6 +83,13 @@ duration_us_max = 10 * 366 * 24 * 3600 * 1_000_000
 duration_chars_max = 64
 # Every minute of an hour, listed one by one, is 169 characters; longer text is no schedule.
 cron_chars_max = 256
+
+# Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
+expression_bytes_max = 4096
+# What one evaluation may copy, about in bytes, by an estimate made before it: a fifth of a second at most.
+expression_work_max = 64 * 1024 * 1024
+# Compiled expressions kept by text, some 20 kB each; subscriptions share theirs across events.
+expressions_kept_max = 1024
 
 # Stored failures: enough to understand, never a second payload.
 traceback_chars_max = 20_000
