@@ -3,6 +3,7 @@
 PerdureError
 ├── RunNotFound, RunFinished, RunFailed, RunCancelled
 ├── BadValue, BadHint, InvalidPayload, UnknownSignal, UnknownWorkflow, Conflict
+├── BadExpression (also a ValueError), ExpressionFailed, ExpressionsUnavailable
 ├── AmbiguousSignal, SignalTaken, SignalClosed, NotWaiting, Overloaded
 ├── StepFailed, WaitTimeout (also a TimeoutError)
 ├── NonDeterminism, Undecodable, ForeignAwait
@@ -13,6 +14,7 @@ Evicted                        a BaseException: never caught by user code that c
 """
 
 from perdure.model.duration import Duration, parse_duration
+from perdure.model.limits import shown
 from perdure.model.outcomes import Finished, NotFound, Refusal
 from perdure.model.records import ErrorRecord
 from perdure.model.root import PerdureError as PerdureError
@@ -84,6 +86,35 @@ class UnknownWorkflow(PerdureError, LookupError):
 
 class Conflict(PerdureError):
     """The same id, key or name was used before for something else; nothing was stored."""
+
+
+class BadExpression(PerdureError, ValueError):
+    """An expression that cannot be accepted: its text, the problem, and where in it ("line 1, column 4")."""
+
+    def __init__(self, text: object, problem: str, where: str = "") -> None:
+        self.text = text if isinstance(text, str) else shown(text)
+        self.problem, self.where = problem, where
+        at = f" at {where}" if where else ""
+        super().__init__(f"expression {shown(text)}{at}: {problem}")
+
+
+class ExpressionFailed(PerdureError):
+    """An expression could not be evaluated for an event; the reason says why."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        self.text, self.reason = text, reason
+        super().__init__(f"expression {shown(text)} failed: {reason}")
+
+
+class ExpressionsUnavailable(PerdureError):
+    """Expressions as text need a package that is not installed here."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"expressions need the package cel-expr-python: pip install 'perdure[cel]', "
+            f"or give a Python callable ({reason})"
+        )
 
 
 class AmbiguousSignal(PerdureError):
