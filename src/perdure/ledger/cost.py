@@ -23,11 +23,12 @@ _iterations_max = 10_000
 # Estimates stop growing here; squares of squares would only make the arithmetic slow.
 _enough = 1 << 62
 # Measured: an element of a list costs 32 bytes at each copy, visiting a node of the tree some 20 ns, comparing or
-# converting a value 27 ns, a place of a regular expression 5 ns for each character that it is tried on.
+# converting a value 20 to 50 ns, a place of a regular expression 5 ns for each character that it is tried on.
 _per_element = 32
 _per_node = 8
-_per_compared = 8
+_per_compared = 16
 _per_regex_place = 2
+_compared_at_once = 64
 # RE2 refuses to repeat anything more often than this, nested repetitions together.
 _regex_repeat_max = 1000
 # What `format` may write for one clause: it refuses a precision above 1,000.
@@ -36,30 +37,48 @@ _format_clause_max = 1100
 _short_text = limits.key_bytes_max
 
 
-class Facts(NamedTuple):
-    """What is known of a payload: size of its JSON text, longest text in it, most elements of a container."""
+# Sizes are told apart down to a field of an element of a list in the payload; below they count as that one.
+_levels = 4
 
-    size: int = 0
+
+class Facts(NamedTuple):
+    """What is known of a payload: the longest text in it, the most elements of a container, and the size of its
+    largest value at each level, the whole payload first; deeper ones are no larger than the last.
+
+    A size is what comparing costs: one for each value in it, and one for every 64 characters of a text.
+    """
+
     text: int = 0
     length: int = 0
+    sizes: tuple[int, ...] = (0,)
 
 
-def facts_of(payload: object, size: int) -> Facts:
-    """Measure decoded JSON. Without recursion: how deep it nests is the business of others."""
+def facts_at_worst(size: int) -> Facts:
+    """All that is known from the size of the JSON text alone."""
+    return Facts(size, size // 2, (size // 2 + 1,))
+
+
+def facts_of(payload: object) -> Facts:
+    """Measure decoded JSON. Recursion is fine: stored payloads nest no deeper than payload_depth_max."""
     text = length = 0
-    waiting = [payload]
-    while waiting:
-        part = waiting.pop()
+    sizes = [0] * _levels
+
+    def measure(part: object, level: int) -> int:
+        nonlocal text, length
+        size = 1
         if isinstance(part, str):
             text = max(text, len(part))
-        elif isinstance(part, list):
+            size += len(part) // _compared_at_once
+        elif isinstance(part, list | dict):
             length = max(length, len(part))
-            waiting.extend(part)
-        elif isinstance(part, dict):
-            length = max(length, len(part))
-            waiting.extend(part)
-            waiting.extend(part.values())
-    return Facts(size, text, length)
+            inside = (part, part.values()) if isinstance(part, dict) else (part,)
+            size += sum(measure(child, level + 1) for parts in inside for child in parts)
+        at = min(level, _levels - 1)
+        sizes[at] = max(sizes[at], size)
+        return size
+
+    measure(payload, 0)
+    return Facts(text, length, tuple(sizes))
 
 
 # --- the tree --------------------------------------------------------------------------------------
@@ -212,38 +231,61 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 class Shape(NamedTuple):
-    """Upper bounds of a value: its length as a text, as a container, the same of anything in it, all of it."""
+    """Upper bounds of a value: its length as a text, as a container, the same of anything in it; and its size, then
+    the size of what is in it, level by level (see Facts)."""
 
     text: int = 0
     length: int = 0
     inner_text: int = 0
     inner_length: int = 0
-    deep: int = 1
+    sizes: tuple[int, ...] = (1,)
+
+    @property
+    def size(self) -> int:
+        return self.sizes[0]
 
 
 _scalar = Shape()
 
 
+def _text(length: int) -> Shape:
+    length = min(length, _enough)
+    return Shape(text=length, inner_text=length, sizes=(length // _compared_at_once + 1,))
+
+
 def _element(of: Shape) -> Shape:
-    return Shape(of.inner_text, of.inner_length, of.inner_text, of.inner_length, of.deep)
+    inner = of.sizes[1:] or of.sizes
+    return Shape(of.inner_text, of.inner_length, of.inner_text, of.inner_length, inner)
 
 
 def _either(shapes: list[Shape]) -> Shape:
-    return Shape(*map(max, zip(_scalar, *shapes, strict=True)))
-
-
-def _text(length: int) -> Shape:
-    length = min(length, _enough)
-    return Shape(text=length, inner_text=length, deep=length + 1)
-
-
-def _together(one: Shape, other: Shape) -> Shape:
+    every = [_scalar, *shapes]
     return Shape(
-        min(one.text + other.text, _enough),
-        min(one.length + other.length, _enough),
-        max(one.inner_text, other.inner_text),
-        max(one.inner_length, other.inner_length),
-        min(one.deep + other.deep, _enough),
+        max(shape.text for shape in every),
+        max(shape.length for shape in every),
+        max(shape.inner_text for shape in every),
+        max(shape.inner_length for shape in every),
+        _largest([shape.sizes for shape in every]),
+    )
+
+
+def _largest(every: list[tuple[int, ...]]) -> tuple[int, ...]:
+    levels = max(map(len, every))
+    return tuple(
+        max(sizes[min(level, len(sizes) - 1)] for sizes in every) for level in range(levels)
+    )
+
+
+def _together(one: Shape, other: Shape, times: int = 1) -> Shape:
+    """One, and so many times the other behind it."""
+    both = _either([one, other])
+    return Shape(
+        min(one.text + times * other.text, _enough),
+        min(one.length + times * other.length, _enough),
+        both.inner_text,
+        both.inner_length,
+        # Of a single level, the one behind is what may be inside.
+        (min(one.size + times * other.size, _enough), *(both.sizes[1:] or both.sizes)),
     )
 
 
@@ -258,19 +300,47 @@ def bytes_always_fine(tree: Node) -> int:
     """Payloads up to this size need no measuring, whatever they hold. 0: measure them all."""
     fine, size = 0, 64
     while size <= 2 * limits.payload_bytes_max:
-        if work_of(tree, Facts(size, size, size // 2)) > limits.expression_work_max:
+        if work_of(tree, facts_at_worst(size)) > limits.expression_work_max:
             break
         fine, size = size, size * 2
     return fine
 
 
+_regex_part = re.compile(
+    r"(?P<wide>\\[pP](?:\{[^}]*\}|.))|(?P<class>\\.|\.|\[\^?\]?(?:\\.|[^\]\\])*\])"
+    r"|\{(?P<least>[0-9]+)(?:,(?P<most>[0-9]*))?\}|(?P<open>\()|(?P<close>\))|.",
+    re.DOTALL,
+)
+# Instructions for a letter, a class of characters, a class of Unicode: the latter two are ranges of UTF-8 bytes.
+_letter, _class, _wide = 2, 12, 400
+
+
 def regex_places(pattern: str) -> int:
-    """How large RE2's program for it may get: repetitions are written out, classes become ranges of bytes."""
-    repeat = 1
-    for least, most in re.findall(r"\{([0-9]+)(?:,([0-9]+))?", pattern):
-        repeat = min(repeat * max(1, int(least), int(most or 0)), _regex_repeat_max)
-    ranges = 100 if "\\p" in pattern or "\\P" in pattern else 4
-    return (len(pattern) + 1) * repeat * ranges
+    """How large RE2's program for it may get: repetitions are written out, groups as a whole."""
+    if "\\Q" in pattern:  # a quotation, in which a parenthesis closes nothing
+        return (len(pattern) + 1) * _wide * _regex_repeat_max
+    groups, last = [1], 0
+    for part in _regex_part.finditer(pattern):
+        match part.lastgroup:
+            case "least" | "most":
+                repeat = max(int(part["least"]), int(part["most"] or 0), 1)
+                groups[-1] += last * (min(repeat, _regex_repeat_max) - 1)
+                last *= min(repeat, _regex_repeat_max)
+                continue
+            case "open":
+                groups.append(1)
+                last = 0
+                continue
+            case "close" if len(groups) > 1:
+                last = groups.pop()
+            case "wide":
+                last = _wide
+            case "class":
+                last = _wide if "\\p" in part[0] or "\\P" in part[0] else _class
+            case _:
+                last = _letter
+        groups[-1] += last
+    return min(sum(groups), _enough)
 
 
 _compares = frozenset("_<_ _<=_ _>_ _>=_ startsWith endsWith".split())
@@ -289,12 +359,12 @@ _gives_no_longer = frozenset("lowerAscii upperAscii trim substring charAt revers
 class _Estimate:
     def __init__(self, facts: Facts) -> None:
         self.work = 0
-        size, text, length = facts
+        text, length, sizes = facts
+        self._payload = Shape(text, length, text, length, sizes)
+        about = 16 * _short_text
+        self._event = Shape(0, 16, max(text, about), max(length, 16), (sizes[0] + about, *sizes))
         # Converted once an evaluation, when first referred to.
-        self._payload = Shape(text, length, text, length, size + 1)
-        wider = max(text, _short_text)
-        self._event = Shape(0, 16, wider, max(length, 16), size + 16 * _short_text)
-        self.spend(1, size * _per_compared)
+        self.spend(1, sizes[0] * _per_compared)
 
     def spend(self, times: int, units: int) -> None:
         self.work = min(self.work + times * units, _enough)
@@ -337,7 +407,7 @@ class _Estimate:
             length=len(parts),
             inner_text=max(inside.text, inside.inner_text),
             inner_length=max(inside.length, inside.inner_length),
-            deep=min(1 + sum(part.deep for part in parts), _enough),
+            sizes=(min(1 + sum(part.size for part in parts), _enough), *inside.sizes),
         )
 
     def _call(self, node: Call, names: Mapping[str, Shape], times: int) -> Shape:
@@ -349,10 +419,10 @@ class _Estimate:
                 return whole
             case (("_==_" | "_!=_"), [one, other]):
                 # Both are walked side by side, so the smaller one ends it.
-                self.spend(times, min(one.deep, other.deep) * _per_compared)
+                self.spend(times, min(one.size, other.size) * _per_compared)
                 return _scalar
             case "@in", [one, other]:
-                self.spend(times, min(other.deep, other.length * one.deep) * _per_compared)
+                self.spend(times, min(other.size, other.length * one.size) * _per_compared)
                 return _scalar
             case name, [one, other] if name in _compares:
                 self.spend(times, min(one.text, other.text))
@@ -379,7 +449,7 @@ class _Estimate:
                 return _scalar
             case "split", [one, *_]:
                 self.spend(times, (one.text + 1) * 2 * _per_element)
-                return Shape(0, one.text + 1, one.text, 0, one.deep * 2)
+                return Shape(0, one.text + 1, one.text, 0, (one.text + 2,))
             case name, [one, *_] if name in _gives_no_longer:
                 made = one
             case "replace", [one, _, new, *_]:
@@ -388,7 +458,7 @@ class _Estimate:
                 between = separator[0].text if separator else 0
                 made = _text(one.length * (one.inner_text + between))
             case "format", [one, given, *_]:
-                made = _text(one.text * _format_clause_max + 8 * given.deep)
+                made = _text(one.text * _format_clause_max + 8 * _compared_at_once * given.size)
             case _:
                 made = _either([self._escaped(shape) for shape in shapes])
         self.spend(times, made.text + made.length * _per_element)
@@ -397,13 +467,16 @@ class _Estimate:
     @staticmethod
     def _escaped(shape: Shape) -> Shape:
         """Any other function gives a value no larger than what it takes, with escapes."""
-        return Shape(*(min(6 * bound + 64, _enough) for bound in shape))
+        text, length, inner_text, inner_length, *sizes = (
+            min(6 * bound + 64, _enough) for bound in (*shape[:4], *shape.sizes)
+        )
+        return Shape(text, length, inner_text, inner_length, tuple(sizes))
 
     @staticmethod
     def _regex(node: Node, shape: Shape) -> int:
         if isinstance(node, Constant):
             return regex_places(node.text)
-        return (shape.text + 1) * _regex_repeat_max * 100
+        return (shape.text + 1) * _regex_repeat_max * _wide
 
     def _loop(self, node: Loop, names: Mapping[str, Shape], times: int) -> Shape:
         over = self.visit(node.over, names, times)
@@ -412,16 +485,10 @@ class _Estimate:
         # The budget of iterations counts nested loops together, so no body runs more often than that.
         inside = min(times * rounds, _iterations_max + 1)
         within = {**names, **dict.fromkeys(node.variables, _element(over))}
-        within[node.accumulator] = Shape(deep=0)
+        within[node.accumulator] = Shape(sizes=(0,))
         self.visit(node.condition, within, inside)
         more = self.visit(node.step, within, inside)
         # `map` and `filter` make a new list at each round, which is half full on average.
         self.spend(inside, rounds * more.length * _per_element // 2)
-        grown = Shape(
-            min(start.text + rounds * more.text, _enough),
-            min(start.length + rounds * more.length, _enough),
-            max(start.inner_text, more.inner_text),
-            max(start.inner_length, more.inner_length),
-            min(start.deep + rounds * more.deep, _enough),
-        )
+        grown = _together(start, more, rounds)
         return self.visit(node.result, {**names, node.accumulator: grown}, times)

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import BadExpression, ExpressionFailed, ExpressionsUnavailable
-from perdure.ledger.cost import Node, bytes_always_fine, facts_of, read_tree, work_of
+from perdure.ledger.cost import Facts, Node, bytes_always_fine, facts_of, read_tree, work_of
 from perdure.model import limits
 from perdure.model.clock import to_datetime
 from perdure.model.limits import BadValue, check_key
@@ -97,7 +97,7 @@ class Filter:
         kind, value = self._compiled.evaluate(record)
         if kind == "BOOL":
             return value.value() is True
-        if kind == "ERROR" and value.value().startswith(_missing):
+        if kind == "ERROR" and _fault(value).startswith(_missing):
             self.misses += 1
             return False
         raise self._compiled.unfit(kind, value, "a filter gives true or false")
@@ -175,7 +175,7 @@ def _compile(text: str) -> "_Compiled":
         tree = read_tree(program.serialize())
     except RuntimeError as error:
         raise _refusal(text, str(error)) from None
-    if work_of(tree, facts_of(None, 0)) > limits.expression_work_max:
+    if work_of(tree, Facts()) > limits.expression_work_max:
         raise BadExpression(
             text,
             "could copy more than one evaluation may, whatever the payload "
@@ -268,7 +268,7 @@ class _Compiled:
 
     def unfit(self, kind: str, value: Any, wanted: str) -> ExpressionFailed:
         if kind == "ERROR":
-            return ExpressionFailed(self.text, _words(value.value()))
+            return ExpressionFailed(self.text, _words(_fault(value)))
         return ExpressionFailed(self.text, f"it gave {kind.lower()}; {wanted}")
 
     def _check_payload(self, payload: object, text: str) -> None:
@@ -277,13 +277,21 @@ class _Compiled:
             raise ExpressionFailed(self.text, "the payload holds a NUL character")
         if len(text) <= self.bytes_fine:
             return
-        work = work_of(self.tree, facts_of(payload, len(text)))
+        work = work_of(self.tree, facts_of(payload))
         if work > limits.expression_work_max:
             raise ExpressionFailed(
                 self.text,
                 f"on this payload it could copy {work} bytes; at most {limits.expression_work_max} "
                 "(expression_work_max)",
             )
+
+
+def _fault(value: Any) -> str:
+    """What a Value of type ERROR says. An optional has that type too, and then no value."""
+    try:
+        return str(value.value())
+    except TypeError:
+        return "it gave an optional, which JSON has not; end it by orValue(…)"
 
 
 def _words(reason: str) -> str:
@@ -376,7 +384,7 @@ class _Plain:
                     for key, part in value.value().items()
                 }
             case "ERROR":
-                raise ExpressionFailed(self._text, _words(value.value()))
+                raise ExpressionFailed(self._text, _words(_fault(value)))
         raise ExpressionFailed(
             self._text,
             f"the result holds {kind.lower()}, which JSON has not; convert it, such as by string(…)",
