@@ -259,6 +259,17 @@ def doubling(first: str, levels: int, times: int = 2) -> str:
         (compile_key, "1.5", "gives double"),
         (compile_key, "[type]", "gives list<string>"),
         (compile_key, "5u", "gives uint"),
+        (
+            compile_mapper,
+            "google.protobuf.Struct{fields: payload}",
+            "builds google.protobuf.Struct",
+        ),
+        (
+            compile_filter,
+            "payload.all(x, google.protobuf.ListValue{values: payload}.size() > 0)",
+            "builds google.protobuf.ListValue; build maps and lists",
+        ),
+        (compile_filter, "google.protobuf.FileDescriptorProto{} == 1", "undeclared reference"),
         # what is no text
         (compile_filter, None, "is a NoneType; give CEL as a str"),
         (compile_filter, 7, "is a int"),

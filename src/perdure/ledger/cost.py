@@ -128,8 +128,19 @@ class Loop:
 Node: TypeAlias = Constant | Name | Select | Call | Container | Loop
 
 
+class MessageBuilt(Exception):
+    """The expression builds a protobuf message: no JSON, and each field is copied whole, uncounted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(name)
+
+
 def read_tree(serialized: bytes) -> Node:
-    """The tree of a checked expression, from its protobuf form (`cel.expr.CheckedExpr` inside an `Any`)."""
+    """The tree of a checked expression, from its protobuf form (`cel.expr.CheckedExpr` inside an `Any`).
+
+    Raises MessageBuilt.
+    """
     checked = dict(_fields(serialized))[2]
     return _node(_only(checked, 4))
 
@@ -160,6 +171,8 @@ def _call(message: bytes) -> Call:
 
 
 def _entries(message: bytes) -> Iterator[Node]:
+    if name := _only(message, 1):
+        raise MessageBuilt(name.decode())
     for entry in _all(message, 2):
         for number, value in _fields(entry):
             if number in (3, 4):

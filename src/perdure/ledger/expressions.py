@@ -14,6 +14,7 @@ Seen with cel-expr-python 0.1.3, which has no option for any limit (its defaults
   see `cost`, which knows them before. Memory that runs out is a MemoryError.
 - `matches` is RE2: linear in the text, program size bounded, repetitions at most 1,000; a bad one fails at run time.
 - `type` is taken by the language, so ours is `perdure.type`, found first through the container `perdure`.
+- Messages such as `google.protobuf.ListValue{…}` can be built; we refuse them.
 - A text from Python is cut at its first NUL; integers beyond 64 bits are an ERROR.
 """
 
@@ -28,7 +29,15 @@ from typing import Any
 import msgspec
 
 from perdure.errors import BadExpression, ExpressionFailed, ExpressionsUnavailable
-from perdure.ledger.cost import Facts, Node, bytes_always_fine, facts_of, read_tree, work_of
+from perdure.ledger.cost import (
+    Facts,
+    MessageBuilt,
+    Node,
+    bytes_always_fine,
+    facts_of,
+    read_tree,
+    work_of,
+)
 from perdure.model import limits
 from perdure.model.clock import to_datetime
 from perdure.model.limits import BadValue, check_key
@@ -175,6 +184,10 @@ def _compile(text: str) -> "_Compiled":
         tree = read_tree(program.serialize())
     except RuntimeError as error:
         raise _refusal(text, str(error)) from None
+    except MessageBuilt as built:
+        raise BadExpression(
+            text, f"builds {built.name}; build maps and lists, {{…}} and […]"
+        ) from None
     if work_of(tree, Facts()) > limits.expression_work_max:
         raise BadExpression(
             text,

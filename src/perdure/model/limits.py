@@ -86,7 +86,7 @@ cron_chars_max = 256
 
 # Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
 expression_bytes_max = 4096
-# What one evaluation may copy, about in bytes, by an estimate made before it: a fifth of a second at most.
+# What one evaluation may copy, about in bytes, by an estimate made before it: some tenths of a second.
 expression_work_max = 64 * 1024 * 1024
 # Compiled expressions kept by text, some 20 kB each; subscriptions share theirs across events.
 expressions_kept_max = 1024
