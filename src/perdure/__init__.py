@@ -5,12 +5,13 @@ loses nothing.
 """
 
 from perdure.app import App
-from perdure.channels import Signal, TimedOut, Won, ended, timer
+from perdure.channels import Queue, Signal, TimedOut, Topic, Won, ended, timer
 from perdure.errors import (
     AfterFork,
     AmbiguousSignal,
     BadExpression,
     Conflict,
+    CursorTooOld,
     ExpressionFailed,
     ExpressionsUnavailable,
     ForeignAwait,
@@ -32,15 +33,26 @@ from perdure.errors import (
     StepFailed,
     StoreRefused,
     Undecodable,
+    UnknownConsumer,
     UnknownSignal,
     UnknownWorkflow,
     WaitTimeout,
     WrongLoop,
 )
 from perdure.handle import RunHandle
+from perdure.inputs import Fact
 from perdure.model.codec import BadHint
+from perdure.model.events import Cause, Event
 from perdure.model.limits import BadValue
-from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, NotFound
+from perdure.model.outcomes import (
+    Buffered,
+    Delivered,
+    Duplicate,
+    Emitted,
+    Finished,
+    NotFound,
+    Queued,
+)
 from perdure.model.policy import Retry
 from perdure.registry import Step, Workflow, step, workflow
 from perdure.runtime.context import Context
@@ -50,6 +62,7 @@ from perdure.views import (
     DeadLetter,
     HistoryEntry,
     Page,
+    QueueItem,
     Refused,
     RunInfo,
     SignalStatus,
@@ -67,13 +80,18 @@ __all__ = [
     "BadValue",
     "Buffered",
     "BufferedSignal",
+    "Cause",
     "Conflict",
     "Context",
+    "CursorTooOld",
     "DeadLetter",
     "Delivered",
     "Duplicate",
+    "Emitted",
+    "Event",
     "ExpressionFailed",
     "ExpressionsUnavailable",
+    "Fact",
     "Finished",
     "ForeignAwait",
     "HistoryEntry",
@@ -87,6 +105,9 @@ __all__ = [
     "Page",
     "PerdureError",
     "Permanent",
+    "Queue",
+    "QueueItem",
+    "Queued",
     "Refused",
     "Retry",
     "RetryAfter",
@@ -105,7 +126,9 @@ __all__ = [
     "StepInfo",
     "StoreRefused",
     "TimedOut",
+    "Topic",
     "Undecodable",
+    "UnknownConsumer",
     "UnknownSignal",
     "UnknownWorkflow",
     "WaitTimeout",

@@ -37,11 +37,6 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue, check_entity, check_name, check_run_id
 from perdure.model.outcomes import (
-    Buffered,
-    Delivered,
-    Duplicate,
-    Finished,
-    NotFound,
     Refusal,
     Started,
 )
@@ -56,16 +51,16 @@ from perdure.registry import (
     definitions_in,
 )
 from perdure.registry import step as free_step
-from perdure.sending import Sent, accepted, send_again, send_many, send_op
+from perdure.sending import Sent, SentOrNot, accepted, send_again, send_many, send_op
 from perdure.starting import listener, start_op
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store
+from perdure.telling import Telling
 from perdure.upkeep import prune_older
 from perdure.views import (
     BufferedSignal,
     DeadLetter,
     Page,
-    Refused,
     RunInfo,
     SignalStatus,
     Waiting,
@@ -76,6 +71,7 @@ from perdure.views import (
     run_info,
     signal_status,
     waiting,
+    watcher_place,
 )
 
 P = ParamSpec("P")
@@ -86,7 +82,7 @@ Ts = TypeVarTuple("Ts")
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 
 
-class App:
+class App(Telling):
     """Your workflows on a store. Use it as `async with app:`."""
 
     def __init__(
@@ -127,6 +123,11 @@ class App:
         # The engine, or why there is none for the caller. Not a method that asks another: each start asks.
         self._engine = self._life.engine
 
+    @property
+    def source(self) -> str:
+        """What CloudEvents of this app name as their source: the namespace, not the machine."""
+        return f"/perdure/{self.namespace or 'default'}"
+
     # --- definitions ---
 
     @overload
@@ -164,13 +165,16 @@ class App:
         return decorator if function is None else decorator(function)
 
     def add(self, thing: Any) -> None:
-        """Add a workflow, or all workflows of a module."""
+        """Add a workflow, a topic or a queue, or all of a module."""
         if self._life.entered:
             raise BadValue(
                 "definition", thing, "came too late: add workflows before `async with app`"
             )
         for one in definitions_in(thing):
-            self.registry.add(one)
+            if isinstance(one, Workflow):
+                self.registry.add(one)
+            else:
+                self.registry.add_channel(one)
 
     def copy(self, url: str, **options: Any) -> "App":
         """The same definitions on another store, for tests."""
@@ -300,7 +304,7 @@ class App:
 
     async def signal_many(
         self, sends: Iterable[tuple[str, Signal[Any] | str, Any]]
-    ) -> list[Delivered | Buffered | Duplicate | Finished | NotFound | Refused]:
+    ) -> list[SentOrNot]:
         """Send many signals; each has its own outcome, in the same order, and none spoils another."""
         return await send_many(self._engine(), sends)
 
@@ -381,9 +385,9 @@ class App:
         limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
         before = None if older_than is None else self._clock.now() - parse_duration(older_than)
-        seen = decode_cursor(after, tuple[str, str]) if after else None
+        seen = decode_cursor(after, tuple[int, str, str, int]) if after else None
         rows = await self._engine().store.find_waiting(name, before, seen, limit + 1)
-        return page(rows, limit, waiting, lambda last: (last.run_id, last.path))
+        return page(rows, limit, waiting, watcher_place)
 
     async def _require(self, store: Store, run_id: str) -> None:
         if await store.run(check_run_id(run_id)) is None:

@@ -1,12 +1,13 @@
-"""What a run can wait for: signals, other runs, timers, and any of several with `|`.
+"""What a run can wait for: signals, topics, queues, other runs, timers, and any of several with `|`.
 
-These are definitions, free of any app: a `Signal` names a typed message to one run, `timer` a span of time. They
-carry the codec of what they bring, so a payload is checked before it is stored and decoded where it arrives.
+These are definitions, free of any app: a `Signal` names a typed message to one run, a `Topic` the events of one type,
+a `Queue` items of which each goes to one run, `timer` a span of time. They carry the codec of what they bring, so a
+payload is checked before it is stored and decoded where it arrives.
 """
 
 import functools
 from builtins import type as class_of  # `type` is also the name of a parameter here
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
@@ -14,9 +15,20 @@ import msgspec
 from perdure.model import limits
 from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
-from perdure.model.limits import BadValue, check_name
-from perdure.model.records import BufferPolicy, Condition, OnEnd, SignalEntry
+from perdure.model.events import Event
+from perdure.model.limits import BadValue, check_entity, check_name
+from perdure.model.records import (
+    BufferPolicy,
+    ChannelRecord,
+    Condition,
+    Deliver,
+    OnEnd,
+    Repeats,
+    SignalEntry,
+    Since,
+)
 from perdure.model.schema import schema_digest
+from perdure.model.topics import check_topic
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -46,6 +58,10 @@ class Clause(msgspec.Struct, frozen=True):
     condition: Condition
     codec: Codec | None
     signal: "Signal[Any] | None" = None
+    channel: "Topic[Any] | Queue[Any] | None" = None
+    where: Callable[[Any], object] | None = (
+        None  # asked of each payload; what it says no to is passed over
+    )
 
 
 class Waitable(Generic[T_co]):
@@ -155,6 +171,169 @@ class Signal(Waitable[T_co]):
 
     def __repr__(self) -> str:
         return f"Signal({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
+
+
+class Topic(Waitable[T_co]):
+    """The events of one type, such as `order.paid`: facts on the ledger, addressed to nobody.
+
+    enforce: whether an emitter's payload must fit the type; False only documents it. repeats: "ignore" if an event
+    equal to the last one about its entity is to be recorded and to resume nobody.
+    """
+
+    __slots__ = ("_clauses", "codec", "enforce", "name", "repeats", "type")
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        type: class_of[T_co],
+        *,
+        enforce: bool = True,
+        repeats: Repeats = "deliver",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Topic[Any]",
+        name: str,
+        type: Any = ...,
+        *,
+        enforce: bool = True,
+        repeats: Repeats = "deliver",
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        type: Any = Any,
+        *,
+        enforce: bool = True,
+        repeats: Repeats = "deliver",
+    ) -> None:
+        self.name = check_topic(name)
+        if repeats not in ("deliver", "ignore"):
+            raise BadValue("repeats", repeats, 'must be "deliver" or "ignore"')
+        self.type = type
+        self.codec = codec_for(type, where=f"the payload of topic {name!r}")
+        self.enforce = bool(enforce)
+        self.repeats: Repeats = repeats
+        self._clauses = (Clause(Condition("topic", name), self.codec, channel=self),)
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return self._clauses
+
+    def about(
+        self,
+        entity: str | None = None,
+        *,
+        where: str | Callable[[T_co], object] | None = None,
+        since: Since = "start",
+        deliver: Deliver = "next",
+    ) -> "Waitable[T_co]":
+        """The events of this topic about one entity, or narrowed otherwise.
+
+        where: CEL (`"payload.amount > 100"`), or a function that is asked of each payload. since: from the run's
+        creation ("start"), from this wait ("now"), or from the oldest kept event ("ever"). deliver: "latest" skips
+        to the newest of those that came early.
+        """
+        if since not in ("start", "now", "ever"):
+            raise BadValue("since", since, 'must be "start", "now" or "ever"')
+        if deliver not in ("next", "latest"):
+            raise BadValue("deliver", deliver, 'must be "next" or "latest"')
+        if where is not None and not isinstance(where, str) and not callable(where):
+            raise BadValue("where", where, "is neither CEL nor a function of the payload")
+        code = None if where is None or isinstance(where, str) else where
+        condition = Condition(
+            "topic",
+            self.name,
+            entity="" if entity is None else "/".join(check_entity(entity)),
+            since=since,
+            deliver=deliver,
+            filter=where if isinstance(where, str) else "",
+            code="" if code is None else _name_of(code),
+        )
+        return _Part(Clause(condition, self.codec, channel=self, where=code))
+
+    def read(self, event: Event) -> T_co:
+        """The payload of an event of this topic, as its type."""
+        text = msgspec.json.encode(event.payload).decode()
+        value: T_co = self.codec.decode(text)
+        return value
+
+    def schema(self) -> str | None:
+        """The fingerprint of its type's schema."""
+        return _schema_of(self.codec)
+
+    def record(self) -> ChannelRecord:
+        """The topic as the catalogue knows it."""
+        return ChannelRecord(
+            kind="topic",
+            name=self.name,
+            schema=_schema_text(self.codec),
+            enforce=self.enforce,
+            repeats=self.repeats,
+        )
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
+
+
+class Queue(Waitable[T_co]):
+    """A named queue: each item goes to exactly one run that takes it, the one that waits longest."""
+
+    __slots__ = ("_clauses", "codec", "name", "type")
+
+    @overload
+    def __init__(self, name: str, type: class_of[T_co]) -> None: ...
+
+    @overload
+    def __init__(self: "Queue[Any]", name: str, type: Any = ...) -> None: ...
+
+    def __init__(self, name: str, type: Any = Any) -> None:
+        self.name = check_name("queue", name)
+        self.type = type
+        self.codec = codec_for(type, where=f"the payload of queue {name!r}")
+        self._clauses = (Clause(Condition("queue", name), self.codec, channel=self),)
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return self._clauses
+
+    def schema(self) -> str | None:
+        """The fingerprint of its type's schema."""
+        return _schema_of(self.codec)
+
+    def record(self) -> ChannelRecord:
+        """The queue as the catalogue knows it."""
+        return ChannelRecord(kind="queue", name=self.name, schema=_schema_text(self.codec))
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
+
+
+class _Part(Waitable[T_co]):
+    """One condition, made for one wait."""
+
+    __slots__ = ("_clauses",)
+
+    def __init__(self, clause: Clause) -> None:
+        self._clauses = (clause,)
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return self._clauses
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    """By which a run knows its filter again: the cursor of a wait is kept for each."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"{name}"[: limits.name_bytes_max]
+
+
+def _schema_text(codec: Codec) -> str | None:
+    schema = codec.schema()
+    return _encode_schema(schema).decode() if schema else None
+
+
+_encode_schema = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Timer(Waitable[TimedOut]):

@@ -20,6 +20,8 @@ import msgspec
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import AfterFork, NotRunning, WrongLoop
 from perdure.inputs import at_least
+from perdure.ledger.expressions import compile_filter
+from perdure.ledger.filters import Matcher
 from perdure.model import ops
 from perdure.model.clock import Clock
 from perdure.model.duration import Duration, parse_duration
@@ -74,6 +76,7 @@ class Engine(NamedTuple):
     worker: Worker | None
     ids: Ids
     upkeep: Upkeep
+    matcher: Matcher | None
 
 
 # --- whether it is open, and for whom ---
@@ -179,7 +182,8 @@ async def _made(
     coordinator.start()
     upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
     worker = _worker(settings, registry, store, coordinator, ids, chance.random)
-    return Engine(registry, store, coordinator, worker, ids, upkeep)
+    matcher = None if worker is None else Matcher(store, coordinator, clock)
+    return Engine(registry, store, coordinator, worker, ids, upkeep, matcher)
 
 
 def _worker(
@@ -203,12 +207,20 @@ def _worker(
         resident=settings.resident,
         concurrency=settings.concurrency,
         threads=settings.threads,
+        check_filter=_check_filter,
     )
+
+
+def _check_filter(text: str) -> None:
+    """Raises what is wrong with the filter of a wait, where the wait is made."""
+    compile_filter(text)
 
 
 async def _start(engine: Engine) -> None:
     if engine.worker is not None:
         await engine.worker.start()
+        if engine.matcher is not None:
+            await engine.matcher.start()
     else:
         await _declare(engine)
     engine.upkeep.start()
@@ -216,12 +228,16 @@ async def _start(engine: Engine) -> None:
 
 async def _declare(engine: Engine) -> None:
     """A client tells the catalogue what nobody declared yet. What is there stays: the code that runs decides."""
-    if not engine.registry.all():
+    if not engine.registry.all() and not engine.registry.channels():
         return
     known = {(one.name, one.version) for one in await engine.store.catalogue()}
     lines = tuple(one.record() for one in engine.registry.all() if one.key not in known)
-    if lines:
-        await engine.coordinator.submit(ops.Declare(workflows=lines, only_new=True))
+    named = {(one.kind, one.name) for one in await engine.store.channels()}
+    records = [one.record() for one in engine.registry.channels()]
+    channels = tuple(one for one in records if (one.kind, one.name) not in named)
+    if lines or channels:
+        declare = ops.Declare(workflows=lines, channels=channels, only_new=True)
+        await engine.coordinator.submit(declare)
 
 
 async def _abandon(engine: Engine) -> None:
@@ -242,6 +258,8 @@ async def _stop(engine: Engine) -> None:
     """
     first: BaseException | None = None
     stops: list[Callable[[], Awaitable[None]]] = [engine.upkeep.stop]
+    if engine.matcher is not None:
+        stops.append(engine.matcher.stop)
     if engine.worker is not None:
         stops.append(engine.worker.stop)
     stops += [engine.coordinator.stop, functools.partial(_close_store, engine)]

@@ -7,6 +7,7 @@ PerdureError
 ├── AmbiguousSignal, SignalTaken, SignalClosed, NotWaiting, Overloaded
 ├── StepFailed, WaitTimeout (also a TimeoutError)
 ├── NonDeterminism, Undecodable, ForeignAwait
+├── UnknownConsumer, CursorTooOld
 ├── OutcomeUnknown, StoreRefused
 └── NotRunning, WrongLoop, AfterFork
 Permanent, RetryAfter          raised by users inside steps
@@ -81,6 +82,27 @@ class UnknownWorkflow(PerdureError, LookupError):
         listed = ", ".join(sorted(known)) or "none"
         super().__init__(
             f"unknown workflow {name!r}; this app has: {listed}. Decorate it with @app.workflow, or app.add() it"
+        )
+
+
+class UnknownConsumer(PerdureError, LookupError):
+    """No consumer of that name has ever run on this store."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"no consumer {name!r} has run on this store; `await app.consumers()` lists those that have"
+        )
+
+
+class CursorTooOld(PerdureError):
+    """The events that a cursor is to read next were deleted by retention. `oldest` is the first that is kept."""
+
+    def __init__(self, name: str, oldest: int) -> None:
+        self.name, self.oldest = name, oldest
+        super().__init__(
+            f"consumer {name!r} would have to read events that retention has deleted; the oldest kept one is at "
+            f'position {oldest}: rewind it there with `await app.rewind({name!r}, "beginning")`'
         )
 
 
@@ -262,13 +284,17 @@ def _by_code(
         case "full" | "too_much_published":
             return Overloaded(detail)
         case "invalid_payload":
-            return InvalidPayload(f"the payload of signal {name!r}", list(paths))
+            return InvalidPayload(detail, list(paths))
         case "unknown_signal":
             return UnknownSignal(detail, list(paths))
         case "not_found":
             return RunNotFound(run_id)
         case "finished":
             return RunFinished(run_id, detail)
+        case "no_consumer":
+            return UnknownConsumer(name)
+        case "cursor_too_old":
+            return CursorTooOld(name, int(detail))
         case _:
             return Conflict(detail)
 

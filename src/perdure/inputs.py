@@ -3,20 +3,23 @@
 Whatever is wrong is refused here, before anything is written: the error names what, where, and what to do.
 """
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from perdure.channels import Signal
+from perdure.channels import Queue, Signal, Topic
 from perdure.errors import InvalidPayload
-from perdure.model import limits
+from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
-from perdure.model.codec import BadPayload, Unencodable, codec_for
-from perdure.model.limits import BadValue, check_tags
+from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
+from perdure.model.events import Cause, Event
+from perdure.model.limits import BadValue, check_entity, check_key, check_name, check_tags
 from perdure.model.status import LIVE, TERMINAL, Status
-from perdure.registry import Workflow
+from perdure.model.topics import check_emitted
+from perdure.registry import Registry, Workflow
 
 _untyped = codec_for(Any)
 
@@ -35,25 +38,25 @@ def encoded_input(
         raise InvalidPayload(f"the input of workflow {workflow.name!r}", [str(error)]) from error
 
 
-def encoded_payload(signal: Signal[Any], payload: Any) -> str:
-    """A signal's payload as stored; raises InvalidPayload."""
+def encoded_payload(codec: Codec, what: str, payload: Any) -> str:
+    """A payload as stored; raises InvalidPayload. `what` it is: "the payload of signal 'go'"."""
     try:
-        return signal.codec.encode_lenient(payload)
+        return codec.encode_lenient(payload)
     except BadPayload as error:
-        raise InvalidPayload(f"the payload of signal {signal.name!r}", error.errors) from error
+        raise InvalidPayload(what, error.errors) from error
     except Unencodable as error:
-        raise InvalidPayload(f"the payload of signal {signal.name!r}", [str(error)]) from error
+        raise InvalidPayload(what, [str(error)]) from error
 
 
 def offered_payload(
-    signal: Signal[Any], payload: Any, key: str | None
+    codec: Codec, what: str, payload: Any, key: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """A signal's payload as stored, and what is wrong with it; without a key InvalidPayload is raised instead.
+    """A payload as stored, and what is wrong with it; without a key InvalidPayload is raised instead.
 
     With one the store is asked all the same: a key that was used before is answered first.
     """
     try:
-        return encoded_payload(signal, payload), ()
+        return encoded_payload(codec, what, payload), ()
     except InvalidPayload as error:
         if key is None:
             raise
@@ -71,6 +74,127 @@ def _plain_text(payload: Any) -> str:
 def encoded_tags(tags: dict[str, str] | None) -> str | None:
     checked = check_tags(tags)
     return msgspec.json.encode(checked, order="deterministic").decode() if checked else None
+
+
+# --- events and items ---
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """An event to emit, for `emit_many`: the same as the arguments of `emit`."""
+
+    topic: Topic[Any] | str
+    payload: Any = None
+    entity: str | None = None
+    key: str | None = None
+    event_id: str | None = None
+    occurred_at: datetime | None = None
+    caused_by: Event | Cause | str | None = None
+    trace: str | None = None
+
+
+def as_fact(given: Any) -> Fact:
+    """What emit_many was given: a Fact, or (topic, payload), or (topic, payload, entity)."""
+    if isinstance(given, Fact):
+        return given
+    if isinstance(given, tuple) and len(given) in (2, 3):
+        entity = given[2] if len(given) == 3 else None
+        return Fact(topic=given[0], payload=given[1], entity=entity)
+    raise BadValue(
+        "event", given, "is neither a Fact nor (topic, payload) nor (topic, payload, entity)"
+    )
+
+
+def new_event(registry: Registry, fact: Fact, fresh_id: str) -> ops.NewEvent:
+    """An event as it is appended. `fresh_id` is for one that names no id of its own."""
+    topic = checked_topic(registry, fact.topic)
+    what = f"the payload of topic {topic.name!r}"
+    if topic.enforce:
+        text, errors = offered_payload(topic.codec, what, fact.payload, fact.key)
+    else:
+        text, errors = _documented_payload(topic.codec, what, fact.payload), ()
+    entity_type, entity_id = (None, None) if fact.entity is None else check_entity(fact.entity)
+    caused_by, root_id, depth = _cause(fact.caused_by)
+    return ops.NewEvent(
+        event_id=fresh_id if fact.event_id is None else _checked_event_id(fact.event_id),
+        fresh=fact.event_id is None,
+        type=topic.name,
+        payload=text,
+        entity_type=entity_type,
+        entity_id=entity_id,
+        key=None if fact.key is None else check_key(fact.key),
+        occurred_at=checked_time("occurred_at", fact.occurred_at),
+        caused_by=caused_by,
+        root_id=root_id,
+        depth=depth,
+        trace=None if fact.trace is None else limits.check_trace(fact.trace),
+        repeats=None if isinstance(fact.topic, str) else topic.repeats,
+        schema=topic.schema() if topic.enforce else None,
+        errors=errors,
+    )
+
+
+def _documented_payload(codec: Codec, what: str, payload: Any) -> str:
+    """By the type if it fits, which is only a promise here; else as any JSON."""
+    try:
+        return codec.encode_lenient(payload)
+    except (BadPayload, Unencodable):
+        return encoded_payload(_untyped, what, payload)
+
+
+def checked_topic(registry: Registry, topic: Any) -> Topic[Any]:
+    """What an emitter gave: a Topic, or the name of one, typed if this app has declared it."""
+    if isinstance(topic, Topic):
+        check_emitted(topic.name)
+        return topic
+    if not isinstance(topic, str):
+        raise BadValue("topic", topic, "is neither a Topic nor a name")
+    return registry.topic(topic) or Topic(check_emitted(topic))
+
+
+def _checked_event_id(event_id: Any) -> str:
+    """Made by a producer, at the edge perhaps: a ULID, so that ids sort by time wherever they come from."""
+    if not isinstance(event_id, str) or not _ulid.fullmatch(event_id):
+        raise BadValue("event_id", event_id, "is no ULID: 26 characters such as ctx.ulid() gives")
+    return event_id
+
+
+_ulid = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_encode_cause = msgspec.json.encode
+
+
+def _cause(given: Any) -> tuple[str | None, str | None, int]:
+    """What led to an event: as stored, with the first event of the chain and how long it is."""
+    match given:
+        case None:
+            return None, None, 0
+        case Event():
+            cause = Cause(event_id=given.event_id)
+            return _encode_cause(cause).decode(), given.root_id, given.depth + 1
+        case Cause():
+            return _encode_cause(given).decode(), None, 0
+        case str():
+            return _encode_cause(Cause(event_id=_checked_event_id(given))).decode(), None, 0
+    raise BadValue("caused_by", given, "is neither an Event, a Cause nor an event id")
+
+
+def new_item(
+    registry: Registry, queue: Any, payload: Any, key: str | None, item_id: str
+) -> ops.Put:
+    """An item as it is put."""
+    if isinstance(queue, str):
+        queue = registry.queue(queue) or Queue(check_name("queue", queue))
+    if not isinstance(queue, Queue):
+        raise BadValue("queue", queue, "is neither a Queue nor a name")
+    what = f"the payload of queue {queue.name!r}"
+    text, errors = offered_payload(queue.codec, what, payload, key)
+    return ops.Put(
+        item_id=item_id,
+        queue=queue.name,
+        payload=text,
+        key=None if key is None else check_key(key),
+        schema=queue.schema(),
+        errors=errors,
+    )
 
 
 # --- what is asked for ---

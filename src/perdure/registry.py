@@ -14,8 +14,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
 
 import msgspec
 
-from perdure.channels import Signal
+from perdure.channels import Queue, Signal, Topic
 from perdure.errors import Conflict, ForeignAwait, UnknownWorkflow
+from perdure.model import limits
 from perdure.model.codec import ArgsCodec, Codec, args_codec, codec_for, hints_of
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name
@@ -202,10 +203,15 @@ def _checked_signals(name: str, signals: Iterable[Signal[Any]] | None) -> dict[s
     return by_name
 
 
+Channel = Topic[Any] | Queue[Any]
+
+
 class Registry:
-    """The workflows of an app by name and version."""
+    """The workflows of an app by name and version, and its topics and queues by name."""
 
     def __init__(self) -> None:
+        self._channels: dict[tuple[str, str], Channel] = {}
+        self._noted: set[tuple[str, str]] = set()
         self._by_key: dict[tuple[str, int], Workflow[Any, *tuple[Any, ...]]] = {}
         self._newest: dict[str, Workflow[Any, *tuple[Any, ...]]] = {}
 
@@ -241,11 +247,44 @@ class Registry:
             raise UnknownWorkflow(workflow.name, list(self._newest))
         return workflow
 
+    def add_channel(self, channel: Channel) -> None:
+        """Declare a topic or queue: from then on a mere name is checked by its type."""
+        at = _kind_and_name(channel)
+        known = self._channels.get(at)
+        if known is not None and known.record() != channel.record():
+            raise Conflict(f"{at[0]} {at[1]!r} is already declared, with another type or policy")
+        self._channels[at] = channel
+
+    def note_channel(self, channel: Channel) -> bool:
+        """Remember one that is used without being declared; False when nothing is to be told of it."""
+        at = _kind_and_name(channel)
+        if at in self._channels or at in self._noted:
+            return False
+        if len(self._noted) >= limits.noted_channels_max:
+            return False  # names made from data: the catalogue is no place for them
+        self._noted.add(at)
+        return True
+
+    def topic(self, name: str) -> "Topic[Any] | None":
+        found = self._channels.get(("topic", name))
+        return found if isinstance(found, Topic) else None
+
+    def queue(self, name: str) -> "Queue[Any] | None":
+        found = self._channels.get(("queue", name))
+        return found if isinstance(found, Queue) else None
+
+    def channels(self) -> list[Channel]:
+        return list(self._channels.values())
+
     def keys(self) -> tuple[tuple[str, int], ...]:
         return tuple(self._by_key)
 
     def all(self) -> list["Workflow[Any, *tuple[Any, ...]]"]:
         return list(self._by_key.values())
+
+
+def _kind_and_name(channel: Channel) -> tuple[str, str]:
+    return "topic" if isinstance(channel, Topic) else "queue", channel.name
 
 
 # --- decorators, free of an app ----------------------------------------------------------------------
@@ -314,15 +353,20 @@ def workflow(function: Any = None, /, **options: Any) -> Any:
     return decorator if function is None else decorator(function)
 
 
-def definitions_in(thing: Any) -> list[Workflow[Any, *tuple[Any, ...]]]:
-    """The workflows in an object: itself, or all of a module."""
-    if isinstance(thing, Workflow):
+Definition = Workflow[Any, *tuple[Any, ...]] | Channel
+
+
+def definitions_in(thing: Any) -> list[Definition]:
+    """The workflows, topics and queues in an object: itself, or all of a module."""
+    if isinstance(thing, Workflow | Topic | Queue):
         return [thing]
     if isinstance(thing, ModuleType):
-        found = [one for one in vars(thing).values() if isinstance(one, Workflow)]
+        found = [one for one in vars(thing).values() if isinstance(one, Workflow | Topic | Queue)]
         if found:
             return found
-        raise BadValue("module", thing.__name__, "holds no workflow")
+        raise BadValue("module", thing.__name__, "holds no workflow, topic or queue")
     if isinstance(thing, Step):
         return []
-    raise BadValue("definition", thing, "is neither a workflow, a step nor a module of them")
+    raise BadValue(
+        "definition", thing, "is neither a workflow, a step, a topic, a queue nor a module of them"
+    )

@@ -25,7 +25,7 @@ from perdure.model.outcomes import (
 from perdure.model.records import DeadLetterRecord
 from perdure.views import Refused
 
-Sent = Delivered | Buffered | Duplicate
+Sent = Delivered | Buffered | Duplicate[Delivered | Buffered]
 SentOrNot = Sent | Finished | NotFound | Refused
 
 # --- one ---
@@ -45,7 +45,9 @@ async def send_op(
     known = checked_signal(signal)
     named = known is not signal
     typed = await _declared(engine, run_id, known) if named else known
-    text, errors = offered_payload(typed, payload, key)
+    text, errors = offered_payload(
+        typed.codec, f"the payload of signal {typed.name!r}", payload, key
+    )
     return ops.SendSignal(
         signal_id=engine.ids.ulid(),
         run_id=run_id,

@@ -13,6 +13,7 @@ from perdure.model.records import (
     BufferPolicy,
     DeadLetterRecord,
     EventRecord,
+    ItemRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
@@ -92,6 +93,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str]
     entity: str | None
     parent_id: str | None
+    event_id: str | None = None  # the event that a subscription started it for
 
 
 def run_info(run: RunRecord) -> RunInfo:
@@ -109,6 +111,7 @@ def run_info(run: RunRecord) -> RunInfo:
         tags=msgspec.json.decode(run.tags) if run.tags else {},
         entity=entity,
         parent_id=run.parent_run_id,
+        event_id=run.event_id,
     )
 
 
@@ -156,21 +159,30 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     path: str
-    kind: Literal["signal", "run", "timer", "retry"]
+    kind: Literal["signal", "run", "timer", "retry", "topic", "queue"]
     target: str
     since: datetime
     until: datetime | None
+    entity: str | None = None  # of a topic
+    where: str | None = None  # the filter of a topic
 
 
 def waiting(watcher: WatcherRecord) -> Waiting:
     return Waiting(
         run_id=watcher.run_id,
         path=watcher.path,
-        kind=watcher.kind,
+        kind="topic" if watcher.kind == "match" else watcher.kind,
         target=watcher.target,
         since=to_datetime(watcher.opened_at),
         until=_moment(watcher.deadline_at),
+        entity=watcher.entity or None,
+        where=watcher.filter or None,
     )
+
+
+def watcher_place(watcher: WatcherRecord) -> tuple[int, str, str, int]:
+    """Where it stands in a listing, longest waiting first."""
+    return watcher.opened_at, watcher.run_id, watcher.path, watcher.ix
 
 
 class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,8 +209,26 @@ def buffered_signal(signal: SignalRecord) -> BufferedSignal:
     )
 
 
+class QueueItem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in a queue that no run has taken yet."""
+
+    item_id: str
+    queue: str
+    payload: Any
+    put_at: datetime
+
+
+def queue_item(item: ItemRecord) -> QueueItem:
+    return QueueItem(
+        item_id=item.item_id,
+        queue=item.queue,
+        payload=msgspec.json.decode(item.payload),
+        put_at=to_datetime(item.put_at),
+    )
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A signal that nobody could take any more: `app.resend(letter.id)` sends it again."""
+    """A signal, or an item of a queue, that nobody could take any more: `app.resend(letter.id)` sends it again."""
 
     id: str
     run_id: str
@@ -208,6 +238,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     received_at: datetime
     dead_at: datetime
+    kind: Literal["signal", "item"] = "signal"
 
 
 def dead_letter(letter: DeadLetterRecord) -> DeadLetter:
@@ -220,6 +251,7 @@ def dead_letter(letter: DeadLetterRecord) -> DeadLetter:
         reason=letter.reason,
         received_at=to_datetime(letter.received_at),
         dead_at=to_datetime(letter.dead_at),
+        kind=letter.kind,
     )
 
 

@@ -420,13 +420,13 @@ async def test_find_waiting(world: Any, app: App, waiter: Any, sleeper: Any) -> 
         await w.begin(waiter, id="new")
         await w.begin(sleeper, id="asleep")
         found = await w.app.find_waiting(go)
-        assert [one.run_id for one in found] == ["new", "old-0", "old-1", "old-2"]
+        assert [one.run_id for one in found] == ["old-0", "old-1", "old-2", "new"]
         older = await w.app.find_waiting("go", older_than="30m")
         assert [one.run_id for one in older] == ["old-0", "old-1", "old-2"]
         assert all(one.kind == "signal" and one.target == "go" for one in older)
         page = await w.app.find_waiting(go, limit=2)
         rest = await w.app.find_waiting(go, limit=2, after=page.cursor)
-        assert [one.run_id for one in [*page, *rest]] == ["new", "old-0", "old-1", "old-2"]
+        assert [one.run_id for one in [*page, *rest]] == ["old-0", "old-1", "old-2", "new"]
         assert list(await w.app.find_waiting("nothing")) == []
 
 

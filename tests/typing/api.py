@@ -16,10 +16,16 @@ from perdure import (
     Context,
     Delivered,
     Duplicate,
+    Emitted,
+    Event,
+    Fact,
     Finished,
     HistoryEntry,
     NotFound,
     Page,
+    Queue,
+    Queued,
+    QueueItem,
     Refused,
     Retry,
     RunHandle,
@@ -29,6 +35,7 @@ from perdure import (
     Step,
     StepInfo,
     TimedOut,
+    Topic,
     Waiting,
     Won,
     Workflow,
@@ -189,7 +196,7 @@ async def bare(ctx: Context, order: Order, note: str) -> Payment:
 
     # sends and facts
     sent = await ctx.signal("run", approval, Approval(True))
-    assert_type(sent, Delivered | Buffered | Duplicate)
+    assert_type(sent, Delivered | Buffered | Duplicate[Delivered | Buffered])
     assert_type(await ctx.set("stage", "packing"), None)
     assert_type(ctx.now(), datetime)
     assert_type(ctx.random(), float)
@@ -258,7 +265,7 @@ async def outside(order: Order) -> None:
         await app.start(plain, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
         sent = await app.signal(run.id, approval, Approval(True), key="k", path="p", buffer=False)
-        assert_type(sent, Delivered | Buffered | Duplicate)
+        assert_type(sent, Delivered | Buffered | Duplicate[Delivered | Buffered])
         match sent:
             case Delivered(path=path):
                 assert_type(path, str)
@@ -267,9 +274,22 @@ async def outside(order: Order) -> None:
             case Duplicate(of=first):
                 assert_type(first, Delivered | Buffered)
         many = await app.signal_many([(run.id, approval, Approval(True)), (run.id, "x", 1)])
-        assert_type(many, list[Delivered | Buffered | Duplicate | Finished | NotFound | Refused])
+        assert_type(
+            many,
+            list[
+                Delivered
+                | Buffered
+                | Duplicate[Delivered | Buffered]
+                | Finished
+                | NotFound
+                | Refused
+            ],
+        )
         both = await app.signal_with_start(optioned, 1, signal=figure, payload=3, id="a")
-        assert_type(both, tuple[RunHandle[list[int]], Delivered | Buffered | Duplicate])
+        assert_type(
+            both,
+            tuple[RunHandle[list[int]], Delivered | Buffered | Duplicate[Delivered | Buffered]],
+        )
         await app.signal_with_start(optioned, "1", signal=figure, payload=3, id="a")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
         assert_type(await app.signal_status("id"), SignalStatus | None)
 
@@ -283,6 +303,52 @@ async def outside(order: Order) -> None:
         assert_type(await app.prune("30d"), int)
         assert_type(app.run("a"), RunHandle[Any])
         assert_type(app.copy("memory://"), App)
+
+
+# --- topics and queues ---------------------------------------------------------------------------
+
+paid = Topic("order.paid", Payment)
+loose_topic = Topic("order.noted")
+jobs = Queue("jobs", Order)
+assert_type(paid, Topic[Payment])
+assert_type(loose_topic, Topic[Any])
+assert_type(jobs, Queue[Order])
+Topic("order.paid", Payment, repeats="never")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType,reportCallIssue]
+
+
+async def events(ctx: Context) -> None:
+    assert_type(await ctx.wait(paid), Payment)
+    assert_type(await ctx.wait(paid.about("order/1", since="now") | timer(1)), Payment | TimedOut)
+    assert_type(await ctx.wait(paid.about(where=lambda one: one.amount > 3)), Payment)
+    assert_type(await ctx.wait(approval | jobs), Approval | Order)
+    told = await ctx.emit(paid, Payment(1), entity="order/1")
+    assert_type(told, Emitted | Duplicate[Emitted])
+    assert_type(
+        await ctx.emit_many([(paid, Payment(1))]),
+        list[Emitted | Duplicate[Emitted]],
+    )
+    item = await ctx.put(jobs, Order("a", 1))
+    assert_type(item, Delivered | Queued | Duplicate[Delivered | Queued])
+    assert_type(ctx.event_id, str | None)
+
+
+async def ledger(event: Event) -> None:
+    async with app:
+        told = await app.emit(paid, Payment(1), entity="order/1", key="k", caused_by=event)
+        assert_type(told, Emitted | Duplicate[Emitted])
+        await app.emit("order.noted", {"any": "thing"})
+        many = await app.emit_many([Fact(topic=paid, payload=Payment(1)), ("order.noted", 1)])
+        assert_type(many, list[Emitted | Duplicate[Emitted] | Refused])
+        assert_type(
+            await app.put(jobs, Order("a", 1)), Delivered | Queued | Duplicate[Delivered | Queued]
+        )
+        assert_type(await app.events("order.*", order="occurred_at"), Page[Event])
+        assert_type(await app.timeline("order/1"), Page[Event])
+        assert_type(await app.latest(paid, entity="order/1"), Event | None)
+        assert_type(await app.watchers(paid), Page[Waiting])
+        assert_type(await app.queue_items(jobs), Page[QueueItem])
+        assert_type(await app.purge(jobs), int)
+        assert_type(paid.read(event), Payment)
 
 
 # --- steps and calls are what they say -----------------------------------------------------------

@@ -129,7 +129,9 @@ async def test_who_waits_is_paged(store: SqliteStore) -> None:
     await apply(store, start("other"), suspend("other", Condition("signal", "no")))
     first = await store.find_waiting("go", None, None, 3)
     assert [one.run_id for one in first] == ["r0", "r1", "r2"]
-    rest = await store.find_waiting("go", None, ("r2", "wait"), 3)
+    last = first[-1]
+    place = (last.opened_at, last.run_id, last.path, last.ix)
+    rest = await store.find_waiting("go", None, place, 3)
     assert [one.run_id for one in rest] == ["r3", "r4"]
     assert await store.find_waiting("go", 1_000_000, None, 3) == []
 

@@ -40,7 +40,12 @@ def test_every_field_of_a_record_has_a_column() -> None:
     connection = sqlite3.connect(":memory:")
     for statement in opening.statements_of("".join(one.text for one in opening.migrations)):
         connection.execute(statement)
-    tables = {"letter": "dead_letters"}
+    tables = {
+        "letter": "dead_letters",
+        "item": "queue_items",
+        "parked": "parked",
+        "deferred": "deferred",
+    }
     for name, record in statements._records.items():
         table = tables.get(name, f"{name}s")
         columns = {row[1] for row in connection.execute(f"pragma table_info({table})")}

@@ -56,6 +56,7 @@ class Coordinator:
         self._store_timeout_s = store_timeout_s
         self.hub = WakeHub()
         self.on_unknown: Callable[[], None] | None = None  # the worker reloads what it holds
+        self.on_batch: list[Callable[[], None]] = []  # readers of the ledger: it may have moved
         self._queue: deque[Posted] = deque()
         self._untold: Iterator[Posted] = iter(())  # those of the batch that have no answer yet
         # A batch that is committed and whose answers wait until the next one is decided.
@@ -326,6 +327,8 @@ class Coordinator:
                 _tell(posted, answer.outcome)
             except BaseException as error:  # nor must Ctrl-C, which waits until all have theirs
                 end = end or error
+        for hear in self.on_batch:
+            hear()
         if end is not None:
             raise end
 

@@ -81,6 +81,7 @@ class WakeHub:
 
     def __init__(self) -> None:
         self._hear: Callable[[Wake], None] | None = None
+        self._readers: list[Callable[[Wake], None]] = []
         # Bare references, the dead ones swept now and then: a WeakValueDictionary costs four times as much,
         # and this is paid for every run that is started.
         self._endings: dict[str, weakref.ref[RunEnding]] = {}
@@ -94,6 +95,11 @@ class WakeHub:
         """The worker listens from now on (None: nobody does)."""
         self._hear = hear
 
+    def attach_reader(self, hear: Callable[[Wake], None]) -> Callable[[], None]:
+        """Readers of the ledger hear what concerns them; gives a way to stop listening."""
+        self._readers.append(hear)
+        return lambda: self._readers.remove(hear)
+
     def pass_on(self, wake: Wake) -> None:
         if wake.kind == "ended":
             found = self._endings.get(wake.run_id)
@@ -101,7 +107,10 @@ class WakeHub:
             if ending is not None and wake.run is not None:
                 ending.tell(wake.run)
                 self._awaited.pop(wake.run_id, None)
-        if self._hear is not None:
+        if wake.kind in ("consumer", "match"):
+            for hear in self._readers:
+                hear(wake)
+        elif self._hear is not None:
             self._hear(wake)
 
     def close(self) -> None:

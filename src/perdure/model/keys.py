@@ -3,6 +3,13 @@
 These are stored: another spelling would forget every key that was used.
 """
 
+import hashlib
+
+
+def digest(*parts: str) -> str:
+    """A short fingerprint of what an id or a key was used for; equal asks have equal ones."""
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
 
 def start_scope(workflow: str) -> str:
     """A start's key counts among the starts of its workflow."""
@@ -18,3 +25,18 @@ def claim_on(run_id: str, generation: int, name: str, path: str | None) -> tuple
     """Scope and key of the one claim of a `first` signal: per run, generation and name, or path if addressed."""
     # A run id may hold slashes, so it has the scope for itself; a name has none.
     return f"claim/{run_id}", f"{generation}/{name}/{path or ''}"
+
+
+def emit_scope(topic: str) -> str:
+    """An event's key counts among the events of its topic."""
+    return f"emit/{topic}"
+
+
+def put_scope(queue: str) -> str:
+    """An item's key counts within its queue."""
+    return f"put/{queue}"
+
+
+def consumer_scope(name: str) -> str:
+    """The keys that a consumer has dealt with."""
+    return f"consumer/{name}"

@@ -30,6 +30,8 @@ run_id_bytes_max = 256
 entity_id_bytes_max = 256
 # A caller's idempotency key may be a composed one, hence twice a name.
 key_bytes_max = 512
+# A trace context of W3C has 55 characters; vendors' own are longer.
+trace_bytes_max = 512
 # A path is scopes, name and number: deep enough for real nesting, short enough for an index key.
 path_bytes_max = 1024
 # A topic is read by people; sixteen levels of meaning are more than anybody names.
@@ -65,8 +67,23 @@ buffered_per_run_max = 10_000
 buffered_chars_per_run_max = 16 * 1024 * 1024
 # Signal names that a workflow was seen to wait for without declaring them; more are made from data.
 noted_signals_max = 256
+# Topics and queues that are used without being declared and that the catalogue remembers all the same.
+noted_channels_max = 1024
 # `ctx.wait(a | b | ...)` opens one watcher each.
 conditions_per_wait_max = 100
+# Events of one op, and so of one commit: with 1,000 ops a batch stays a bounded commit.
+events_per_op_max = 500
+# Runs that events resume in one commit; the rest follow in commits of their own. A commit stays well under a second.
+resumed_per_commit_max = 1_000
+# How long the key of an event or an item is remembered. Retries of a producer come within days, not weeks.
+emit_key_us = 7 * 24 * 3600 * 1_000_000
+put_key_us = 7 * 24 * 3600 * 1_000_000
+# How long a consumer with dedupe remembers a key that it has dealt with.
+dedupe_key_us = 30 * 24 * 3600 * 1_000_000
+# Starts between the first event of a chain and the next start: what starts itself stops here.
+event_depth_max = 32
+# Runs that subscriptions start for one first event, through whatever chain.
+starts_per_root_max = 1_000
 # Branches of one gather or map: each holds a coroutine and a cursor.
 branches_max = 10_000
 # Runs a worker drives at once; more wait as `ready`, so a flood of starts does not fill the memory.
@@ -157,6 +174,11 @@ def check_run_id(value: object) -> str:
 def check_key(value: object) -> str:
     """An idempotency key: any readable text."""
     return _check_text("key", value, key_bytes_max, "key_bytes_max")
+
+
+def check_trace(value: object) -> str:
+    """A trace context, as W3C's `traceparent`."""
+    return _check_text("trace", value, trace_bytes_max, "trace_bytes_max")
 
 
 def check_path(value: object) -> str:

@@ -15,19 +15,31 @@ import msgspec
 from perdure.model.outcomes import (
     Claimed,
     Counted,
+    CursorMoved,
+    EmitOutcome,
+    Fenced,
     Fired,
+    Moved,
+    PutOutcome,
     Refusal,
     SendOutcome,
     Started,
     SteerOutcome,
+    Trimmed,
     TurnOutcome,
 )
 from perdure.model.records import (
     BufferPolicy,
+    ChannelRecord,
     Condition,
+    ConsumerRecord,
+    DeferredRecord,
     OnEnd,
+    ParkedRecord,
+    Repeats,
     StepKind,
     StepState,
+    SubscriptionRecord,
     WorkflowRecord,
 )
 from perdure.model.status import Status
@@ -88,6 +100,9 @@ class StartRun(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
     parent_path: str | None = None
     owner: str | None = None
     fence: int = 0
+    event_id: str | None = None  # the event that a subscription starts it for,
+    root_id: str | None = None  # the first event of the chain that led to that one,
+    depth: int = 0  # and how many starts lie between
 
 
 class SignalWithStart(
@@ -162,7 +177,7 @@ class RecordSend(TurnOp, frozen=True, kw_only=True, gc=False):
     path: str
     kind: StepKind
     name: str
-    send: "SendSignal | StartRun | None"  # None: kind is "set"
+    send: "SendSignal | StartRun | Emit | Put | None"  # None: kind is "set"
     value: str | None = None  # what "set" publishes under `name`
 
 
@@ -173,11 +188,15 @@ class RecordCancel(TurnOp, frozen=True, kw_only=True, gc=False):
 
 
 class RejectSignal(TurnOp, frozen=True, kw_only=True, gc=False):
-    """What was delivered at `path` does not fit the wait's type: dead-letter it and wait on."""
+    """What was delivered at `path` does not fit the wait's type: dead-letter it and wait on.
+
+    `passed` when it only did not pass the wait's own filter: an event that concerns others is no letter.
+    """
 
     path: str
     wait: Wait
     reason: str
+    passed: bool = False
 
 
 class Finish(TurnOp, frozen=True, kw_only=True, gc=False):
@@ -279,18 +298,209 @@ class ResendDeadLetter(Op[SendOutcome], frozen=True, kw_only=True, gc=False):
     run_id: str | None = None
 
 
+# --- topics and queues -------------------------------------------------------------------------------
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An event to append. `fresh` says that the id was made for it alone: nobody looks for one that has it.
+
+    `errors` are what the emitter's own type has against the payload; see `SendSignal`.
+    """
+
+    event_id: str
+    type: str
+    payload: str
+    fresh: bool = True
+    entity_type: str | None = None
+    entity_id: str | None = None
+    key: str | None = None
+    occurred_at: int | None = None  # None: when it is recorded
+    caused_by: str | None = None  # JSON
+    root_id: str | None = None
+    depth: int = 0
+    trace: str | None = None
+    repeats: Repeats | None = None  # None: the emitter has only a name; the catalogue decides
+    schema: str | None = None  # digest of the schema that the payload was checked against
+    errors: tuple[str, ...] = ()
+
+
+class Emit(Op[tuple[EmitOutcome, ...]], frozen=True, kw_only=True, gc=False):
+    """Append events, each with an answer of its own, and resume who waits for them."""
+
+    events: tuple[NewEvent, ...]
+
+
+class FanOut(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Go on with events that had more runs to resume than one commit takes: up to `limit` runs."""
+
+    limit: int
+
+
+class ResolveWait(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """What the matcher found for a wait with a filter: the event that fits, a broken filter, or nothing.
+
+    With `position` None nothing up to `examined` fits: then the deadline counts, if it has passed and no later
+    event is older than it.
+    """
+
+    run_id: str
+    generation: int
+    path: str
+    ix: int
+    position: int | None
+    examined: int
+    error: str | None = None
+
+
+class Put(Op[PutOutcome], frozen=True, kw_only=True, gc=False):
+    """An item for whichever run waits longest, or to be kept. `errors` as in `SendSignal`."""
+
+    item_id: str
+    queue: str
+    payload: str
+    key: str | None = None
+    schema: str | None = None
+    errors: tuple[str, ...] = ()
+
+
+class PurgeQueue(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Delete up to `limit` items of a queue that were put before, oldest first."""
+
+    queue: str
+    put_before: int | None
+    limit: int
+
+
+# --- consumers and subscriptions ---------------------------------------------------------------------
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Something that a consumer wants done together with its cursor.
+
+    `event` is the place of the event it is about, and `subscription` the rule that asks for a start: such a start
+    keeps to the bounds of its chain of events, and is parked if it is refused.
+    """
+
+    op: "StartRun | SendSignal | Emit | Put"
+    position: int
+    subscription: str = ""
+
+
+class ClaimConsumer(Op[ConsumerRecord | Refusal], frozen=True, kw_only=True, gc=False):
+    """Become the one owner of a consumer, which is made if it is new. Refused while another owner lives."""
+
+    name: str
+    worker_id: str
+    fence: int
+    patterns: str
+    every: str | None = None
+    zone: str = "UTC"
+    start: int | None = (
+        None  # a new one begins after this position (None: at the end of the ledger),
+    )
+    start_at: int | None = None  # or with what was recorded from this time on
+
+
+class AdvanceCursor(Op[CursorMoved | Moved | Fenced], frozen=True, kw_only=True, gc=False):
+    """The owner has dealt with all events up to `position`: effects, parked events and cursor in one commit.
+
+    `seen` is the cursor it started from; if somebody moved it meanwhile nothing happens.
+    """
+
+    name: str
+    fence: int
+    seen: int
+    position: int
+    effects: tuple[Effect, ...] = ()
+    parked: tuple[ParkedRecord, ...] = ()
+    deferred: tuple[DeferredRecord, ...] = ()
+    finished: tuple[str, ...] = ()  # keys that it has dealt with, for dedupe
+    caught_up: str | None = None  # a subscription whose own catch-up moved, instead of the cursor
+    error: str | None = None
+
+
+class CommitEffects(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """What an event fired anew leads to; the cursor stays.
+
+    With `unpark` only if it is parked still, and then it is no more.
+    """
+
+    consumer: str
+    effects: tuple[Effect, ...] = ()
+    unpark: tuple[int, str] | None = None  # position, subscription
+    reason: str | None = None  # it failed again, with this reason: it stays parked
+    finished: tuple[str, ...] = ()
+    parked: tuple[ParkedRecord, ...] = ()
+
+
+class DrainDeferred(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Start what was put off, each if it still is; with no op it is only dropped, with a reason parked."""
+
+    starts: tuple[tuple[int, str, "StartRun | None", str | None], ...]
+    consumer: str
+    released: bool = False  # by an operator: the bounds that put it off no longer count
+
+
+class SteerConsumer(Op[ConsumerRecord | Refusal], frozen=True, kw_only=True, gc=False):
+    """Pause or resume a consumer, or move its cursor to a position or a time."""
+
+    name: str
+    paused: bool | None = None
+    reason: str | None = None
+    position: int | None = None
+    at: int | None = None
+
+
+class DropParked(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Forget parked events."""
+
+    consumer: str
+    events: tuple[tuple[int, str], ...]  # position, subscription
+
+
+class PutSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Make or change a subscription. A new one begins as `start` or `start_at` say; see `ClaimConsumer`."""
+
+    subscription: SubscriptionRecord
+    start: int | None = None
+    start_at: int | None = None
+    keep_enabled: bool = (
+        False  # code declares it again: whether it is enabled is the operator's word
+    )
+
+
+class DropSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Delete a subscription and what it has put off."""
+
+    name: str
+
+
 # --- the store itself --------------------------------------------------------------------------------
 
 
 class Declare(Op[Counted], frozen=True, kw_only=True, gc=False):
     """Write an app's workflows into the catalogue; writes nothing when they are there already."""
 
-    workflows: tuple[WorkflowRecord, ...]
+    workflows: tuple[WorkflowRecord, ...] = ()
     only_new: bool = False  # what is there stays as it is: the sender does not run them
+    channels: tuple[ChannelRecord, ...] = ()
 
 
 class Prune(Op[Counted], frozen=True, kw_only=True, gc=False):
-    """Delete up to `limit` runs that finished before, with all that belongs to them."""
+    """Delete up to `limit` runs that finished before, with all that belongs to them, and keys that ran out."""
 
-    finished_before: int
+    finished_before: int | None
     limit: int
+
+
+class TrimLedger(Op[Trimmed], frozen=True, kw_only=True, gc=False):
+    """Delete up to `limit` of the oldest events: those recorded before, or beyond the newest `keep`.
+
+    Never what a consumer has still to read, unless it was idle since before `idle_before`, or `forced`.
+    """
+
+    recorded_before: int | None
+    keep: int | None
+    limit: int
+    idle_before: int
+    forced: bool = False

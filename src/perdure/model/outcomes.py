@@ -3,11 +3,11 @@
 `Wake` is what a commit changed for others: a hint that may be lost, never the truth itself.
 """
 
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from perdure.model.records import Completion, RunRecord
+from perdure.model.records import Completion, ConsumerRecord, RunRecord
 from perdure.model.status import Status
 
 RefusalCode = Literal[
@@ -22,6 +22,9 @@ RefusalCode = Literal[
     "too_much_published",
     "unknown_signal",
     "invalid_payload",
+    "owned",
+    "no_consumer",
+    "cursor_too_old",
 ]
 
 
@@ -47,10 +50,28 @@ class Buffered(msgspec.Struct, frozen=True, gc=False):
     replaced: str | None = None
 
 
-class Duplicate(msgspec.Struct, frozen=True, gc=False):
-    """The same key was used before: nothing happened now. `of` is the first answer."""
+class Queued(msgspec.Struct, frozen=True, gc=False):
+    """Accepted and kept until a run takes it from the queue."""
 
-    of: "Delivered | Buffered"
+    item_id: str
+
+
+class Emitted(msgspec.Struct, frozen=True, gc=False):
+    """The event is on the ledger. `resumed` runs go on with it by now; `more` will, in a moment."""
+
+    event_id: str
+    position: int
+    resumed: int = 0
+    more: bool = False
+
+
+First = TypeVar("First")
+
+
+class Duplicate(msgspec.Struct, Generic[First], frozen=True, gc=False):
+    """The same key (or event id) was used before: nothing happened now. `of` is the first answer."""
+
+    of: First
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
@@ -130,14 +151,31 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     more: bool = False
 
 
+class CursorMoved(msgspec.Struct, frozen=True, gc=False):
+    """The consumer as it is now, and what became of the effects, in their order."""
+
+    consumer: ConsumerRecord
+    outcomes: tuple[object, ...] = ()
+
+
+class Trimmed(msgspec.Struct, frozen=True, gc=False):
+    """How many events retention deleted, and which consumer keeps it from deleting more."""
+
+    count: int
+    more: bool = False
+    held_by: str | None = None
+
+
 class Wake(msgspec.Struct, frozen=True, gc=False):
     """What a commit means for somebody else.
 
     news: `completion` is for the owner of the run. control: pause, cancel or loss of ownership.
     ready: a run can be claimed. ended: a run reached a terminal status. deadline: the next `at`.
+    fan_out: an event has more runs to resume. match: a wait with a filter was opened by the run.
+    consumer: somebody steered the consumer, or changed the subscriptions.
     """
 
-    kind: Literal["news", "control", "ready", "ended", "deadline"]
+    kind: Literal["news", "control", "ready", "ended", "deadline", "fan_out", "match", "consumer"]
     run_id: str = ""
     owner: str | None = None
     completion: Completion | None = None
@@ -149,20 +187,29 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     run: RunRecord | None = None  # of an ended run
 
 
-def encode_answer(outcome: "Delivered | Buffered") -> str:
+_kinds: dict[str, type[msgspec.Struct]] = {
+    "delivered": Delivered,
+    "buffered": Buffered,
+    "queued": Queued,
+    "emitted": Emitted,
+}
+_names = {kind: name for name, kind in _kinds.items()}
+
+
+def encode_answer(outcome: "Delivered | Buffered | Queued | Emitted") -> str:
     """The answer of an accepted send as JSON, for the key it used or the step that sent it."""
-    kind = "delivered" if isinstance(outcome, Delivered) else "buffered"
+    kind = _names[type(outcome)]
     return msgspec.json.encode({"outcome": kind, **msgspec.structs.asdict(outcome)}).decode()
 
 
-def decode_answer(text: str) -> "Delivered | Buffered":
+def decode_answer(text: str | bytes) -> Any:
     """The inverse of `encode_answer`."""
     fields = msgspec.json.decode(text)
-    if fields.pop("outcome") == "delivered":
-        return Delivered(**fields)
-    return Buffered(**fields)
+    return _kinds[fields.pop("outcome")](**fields)
 
 
-SendOutcome = Delivered | Buffered | Duplicate | Finished | NotFound | Refusal
+SendOutcome = Delivered | Buffered | Duplicate[Delivered | Buffered] | Finished | NotFound | Refusal
+EmitOutcome = Emitted | Duplicate[Emitted] | Refusal
+PutOutcome = Delivered | Queued | Duplicate[Delivered | Queued] | Refusal
 TurnOutcome = Advanced | Moved | Fenced
 SteerOutcome = Steered | Finished | NotFound | Refusal

@@ -14,12 +14,17 @@ StepKind = Literal[
     "step", "wait", "sleep", "signal", "start", "set", "emit", "put", "cancel", "retry"
 ]
 StepState = Literal["open", "retrying", "done", "failed", "abandoned", "superseded"]
-WatcherKind = Literal["signal", "run", "timer", "retry"]
+# "match" is a topic with a filter: an event that comes is judged outside the store, by the matcher.
+WatcherKind = Literal["signal", "run", "timer", "retry", "topic", "match", "queue"]
+Since = Literal["start", "now", "ever"]
+Deliver = Literal["next", "latest"]
+Repeats = Literal["deliver", "ignore"]
 BufferPolicy = Literal["latest", "first", "all"]
 OnEnd = Literal["discard", "dead_letter"]
 
 CANCEL_PATH = "!cancel"
 RETRY_PATH = "!retry"
+RUNNER = "workflow_runner"  # the built-in consumer that drains subscriptions
 
 
 def branch_of(path: str) -> str:
@@ -58,6 +63,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     root_id: str | None = None  # the first event of the chain that led here
     depth: int = 0
     origin: str | None = None  # digest of how it was started, once it continued as something else
+    position: int = 0  # the end of the ledger when it was made: its topic waits begin there
+    event_id: str | None = None  # the event that a subscription started it for
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,7 +86,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     recorded_at: int | None = None
     retry_at: int | None = None
     superseded: int = 0  # 0 is the living row; retry renumbers the failed one
-    signal_id: str | None = None  # of the signal that ended a wait
+    taken_id: str | None = None  # of the signal, item or event that ended a wait
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):
@@ -96,25 +103,35 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 1
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False):
-    """One thing a wait can end by. A timer has `delay_us` (counted from the opening) or `until_at`."""
+class Condition(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One thing a wait can end by. A timer has `delay_us` (counted from the opening) or `until_at`.
 
-    kind: Literal["signal", "run", "timer"]
+    A topic may be narrowed to an entity (`type/id`) and by a filter. A filter that is a Python function is only
+    named here: the run's own code judges what is delivered, and has it taken back if it does not fit.
+    """
+
+    kind: Literal["signal", "run", "timer", "topic", "queue"]
     target: str = ""
     delay_us: int | None = None
     until_at: int | None = None
+    entity: str = ""  # "": any
+    since: Since = "start"
+    deliver: Deliver = "next"
+    filter: str = ""  # CEL, judged by the matcher
+    code: str = ""  # the name of a function, judged by the run
 
 
-class WaitSpec(msgspec.Struct, frozen=True, gc=False):
-    """What a wait step stores about itself, so that pause and resume keep its deadline."""
+class WaitSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a wait step stores about itself, so that pause and resume keep its deadline and its cursors."""
 
     on: tuple[Condition, ...]
     deadline_at: int | None = None
     deadline_ix: int | None = None  # the timer that gives the deadline
+    after: tuple[int, ...] = ()  # for each condition: events after this position count
 
 
 class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """This run, at this path, waits for this signal, run or deadline."""
+    """This run, at this path, waits for this signal, run, queue, topic or deadline."""
 
     run_id: str
     path: str
@@ -125,6 +142,10 @@ class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     opened_at: int
     deadline_at: int | None = None
     deadline_ix: int | None = None
+    entity: str = ""  # of a topic; "": any
+    after: int = 0  # of a topic: only events after this position count
+    filter: str = ""  # of a topic, as in the condition: its own or the name of a function
+    held: bool = False  # a filter must be asked before its deadline counts: the matcher's affair
 
 
 class SignalRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -151,6 +172,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     answer: str
     run_id: str | None
     created_at: int
+    expires_at: int | None = None  # None: it lives as long as its run
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -169,10 +191,34 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     depth: int = 0
     key: str | None = None
     trace: str | None = None
+    repeated: bool = (
+        False  # equal to the one before it, on a topic that ignores such: it ends no wait
+    )
+
+
+class ItemRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Something in a queue that no run has taken yet. Position is the order of acceptance."""
+
+    item_id: str
+    position: int
+    queue: str
+    payload: str
+    put_at: int
+
+
+class CursorRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How far a branch of a run has seen a topic, narrowed as its wait says."""
+
+    run_id: str
+    branch: str
+    topic: str
+    entity: str
+    filter: str
+    position: int
 
 
 class DeadLetterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A signal nobody could take any more, kept to be listed and sent again."""
+    """A signal or item nobody could take any more, kept to be listed and sent again."""
 
     dead_letter_id: str  # the id of the signal
     run_id: str
@@ -188,6 +234,9 @@ class DeadLetterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         "ended"  # only what the end cut off goes back by retry
     )
     expires_at: int | None = None
+    kind: Literal["signal", "item"] = (
+        "signal"  # an item goes back to its queue, which `name` is then
+    )
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -216,6 +265,74 @@ class SignalEntry(msgspec.Struct, frozen=True, gc=False):
     buffer: BufferPolicy
     ttl_us: int | None
     on_end: OnEnd
+
+
+class ChannelRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A line of the catalogue: a topic or a queue, for those who know only its name."""
+
+    kind: Literal["topic", "queue"]
+    name: str
+    schema: str | None  # JSON Schema; None when nothing but JSON is promised
+    enforce: bool = True  # else the schema only documents
+    repeats: Repeats = "deliver"
+
+
+class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A named reader of the ledger and its cursor: every event up to `position` is dealt with."""
+
+    name: str
+    patterns: str  # JSON array
+    position: int
+    created_at: int
+    every: str | None = None  # cron; None: live
+    zone: str = "UTC"
+    paused: bool = False
+    reason: str | None = None  # why it is paused
+    owner: str | None = None
+    fence: int = 0
+    advanced_at: int  # when its cursor last moved, or it last said that it is at the end
+    error: str | None = None  # of the last batch, if that failed
+    capped: int = 0  # events whose starts were put off for the sake of a bound
+
+
+class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A rule: a topic pattern starts a workflow. Expressions are CEL; `code` says that functions are in code."""
+
+    name: str
+    pattern: str
+    workflow: str
+    where: str | None = None
+    map: str | None = None
+    key: str | None = None
+    code: bool = False
+    enabled: bool = True
+    position: int = 0  # events after it count
+    # Events from here to `position` are still to be caught up with, apart from the runner's own cursor.
+    behind: int | None = None
+    created_at: int = 0
+
+
+class ParkedRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An event that a consumer could not deal with; the cursor went on without it."""
+
+    consumer: str
+    position: int
+    subscription: str = ""  # of the workflow runner: which rule it was
+    event_id: str
+    type: str
+    reason: str
+    attempts: int
+    parked_at: int
+
+
+class DeferredRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A start that a subscription asks for and a bound has put off."""
+
+    position: int
+    subscription: str
+    event_id: str
+    reason: Literal["fanout", "root", "depth", "code"]
+    deferred_at: int
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

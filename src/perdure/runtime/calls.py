@@ -13,8 +13,8 @@ import msgspec
 from perdure.channels import Clause, RunEnd, TimedOut, Won
 from perdure.errors import Undecodable, WaitTimeout, error_from_record
 from perdure.model.codec import BadPayload, Codec
-from perdure.model.ops import ContinueAs, SendSignal, StartRun
-from perdure.model.outcomes import Buffered, Delivered, Duplicate, decode_answer
+from perdure.model.ops import ContinueAs, Emit, Put, SendSignal, StartRun
+from perdure.model.outcomes import Duplicate, decode_answer
 from perdure.model.records import Completion, StepKind, StepRecord
 from perdure.registry import Step
 from perdure.runtime.failures import arising, decode_error, step_error
@@ -26,7 +26,11 @@ Settled = tuple[Any, BaseException | None]
 
 
 class Rejected(Exception):
-    """A delivered signal does not fit the type that this wait asks for."""
+    """What was delivered does not fit the type that this wait asks for, or its own filter (`passed`)."""
+
+    def __init__(self, reason: str, *, passed: bool = False) -> None:
+        self.passed = passed
+        super().__init__(reason)
 
 
 class Durable(Generic[T]):
@@ -125,7 +129,12 @@ class WaitCall(Durable[T]):
             return None, arising(error_from_record(record, self.path), self.path)
         if winner == self.timeout_ix:
             return None, arising(WaitTimeout(self.path), self.path)
-        value = None if self.wait_kind == "sleep" else self._value(self.clauses[winner], done)
+        try:
+            value = None if self.wait_kind == "sleep" else self._value(self.clauses[winner], done)
+        except (Rejected, Undecodable):
+            raise
+        except Exception as error:  # of the filter, which is the workflow's own code
+            return None, arising(error, self.path)
         if self.names is not None:
             return Won(self.names[winner], value), None
         return value, None
@@ -134,15 +143,18 @@ class WaitCall(Durable[T]):
         if clause.codec is None:
             return TimedOut()
         try:
-            return clause.codec.decode(done.value if done.value is not None else "null")
+            value = clause.codec.decode(done.value if done.value is not None else "null")
         except BadPayload as error:
-            if clause.signal is not None:
+            if clause.signal is not None or clause.channel is not None:
                 raise Rejected(str(error)) from error
             raise Undecodable(self.path, str(error)) from error
+        if clause.where is not None and not clause.where(value):
+            raise Rejected("the wait's own filter said no", passed=True)
+        return value
 
 
 class SendCall(Durable[T]):
-    """A send that is recorded in the commit that makes it: signal, start or set."""
+    """A send that is recorded in the commit that makes it: signal, start, emit, put or set."""
 
     __slots__ = ("read", "send", "send_kind", "value")
 
@@ -152,7 +164,7 @@ class SendCall(Durable[T]):
         path: str,
         name: str,
         kind: StepKind,
-        send: SendSignal | StartRun | None,
+        send: SendSignal | StartRun | Emit | Put | None,
         *,
         value: str | None = None,
         read: Callable[[str], T],
@@ -175,12 +187,23 @@ class SendCall(Durable[T]):
         return self.read(done.value or "null"), None
 
 
-def read_answer(text: str) -> Delivered | Buffered | Duplicate:
+def read_answer(text: str | bytes) -> Any:
     """The answer of a send as it was recorded: what is a duplicate now stays one on replay."""
     fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     if "duplicate_of" in fields:
         return Duplicate(decode_answer(bytes(fields["duplicate_of"]).decode()))
     return decode_answer(text)
+
+
+def read_answers(text: str) -> list[Any]:
+    """The answers of several events that were emitted as one step."""
+    return [read_answer(bytes(one)) for one in msgspec.json.decode(text, type=list[msgspec.Raw])]
+
+
+def read_only_answer(text: str) -> Any:
+    """The answer of the one event that was emitted."""
+    (answer,) = read_answers(text)
+    return answer
 
 
 def read_child(codec: Codec) -> Callable[[str], RunEnd[Any]]:

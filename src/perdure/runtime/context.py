@@ -13,20 +13,38 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, overload
 
-from perdure.channels import AnyOf, Clause, RunEnd, Signal, Timer, Waitable, Won, timer
+from msgspec.structs import replace
+
+from perdure.channels import (
+    AnyOf,
+    Clause,
+    Queue,
+    RunEnd,
+    Signal,
+    Timer,
+    Topic,
+    Waitable,
+    Won,
+    timer,
+)
 from perdure.errors import ForeignAwait, InvalidPayload
 from perdure.inputs import (
+    Fact,
+    as_fact,
     checked_moment,
     checked_path,
     checked_signal,
     encoded_input,
     encoded_tags,
+    new_event,
+    new_item,
     offered_payload,
 )
 from perdure.model import limits
 from perdure.model.clock import to_datetime
 from perdure.model.codec import Unencodable, codec_for
 from perdure.model.duration import Duration
+from perdure.model.events import Cause
 from perdure.model.ids import derived_ulid
 from perdure.model.limits import (
     BadValue,
@@ -35,8 +53,8 @@ from perdure.model.limits import (
     check_name,
     check_run_id,
 )
-from perdure.model.ops import ContinueAs, SendSignal, StartRun
-from perdure.model.outcomes import Buffered, Delivered, Duplicate
+from perdure.model.ops import ContinueAs, Emit, SendSignal, StartRun
+from perdure.model.outcomes import Buffered, Delivered, Duplicate, Emitted, Queued
 from perdure.model.records import Condition
 from perdure.registry import Step, Workflow
 from perdure.runtime.calls import (
@@ -47,8 +65,10 @@ from perdure.runtime.calls import (
     StepCall,
     WaitCall,
     read_answer,
+    read_answers,
     read_child,
     read_nothing,
+    read_only_answer,
 )
 
 if TYPE_CHECKING:
@@ -158,6 +178,11 @@ class Context:
         return self._execution.run_id
 
     @property
+    def event_id(self) -> str | None:
+        """The event that a subscription started this run for; None for a run that was started otherwise."""
+        return self._execution.event_id
+
+    @property
     def log(self) -> RunLog:
         """A standard logger that is quiet on replay."""
         if self._log is None:
@@ -175,6 +200,12 @@ class Context:
     def ulid(self) -> str:
         """A new id; the same on every replay."""
         return derived_ulid(self._chance("ulid"), self._execution.now, 0)
+
+    def _id_at(self, path: str, nth: int = 0) -> str:
+        """The id of what is sent at a path: another one each time that a retry has it sent anew."""
+        execution = self._execution
+        seed = f"{execution.run_id}/{execution.generation}/{path}/{execution.retries}"
+        return derived_ulid(seed, execution.now, nth)
 
     def _chance(self, purpose: str) -> bytes:
         scope = self._execution.current_branch()
@@ -226,12 +257,14 @@ class Context:
     def wait(
         self, what: Waitable[T], *, timeout: Duration | None = None, name: str | None = None
     ) -> Durable[T]:
-        """Wait for a signal, a run, a timer, or the first of several with `|`.
+        """Wait for a signal, a topic, a queue, a run, a timer, or the first of several with `|`.
 
         With `timeout` it raises WaitTimeout; a `timer` in the condition gives TimedOut() as a value instead.
         """
         if not isinstance(what, Waitable):
-            raise BadValue("ctx.wait", what, "takes a signal, a run, a timer, or several with `|`")
+            raise BadValue(
+                "ctx.wait", what, "takes a signal, topic, queue, run or timer, or several with `|`"
+            )
         clauses = what.clauses()
         timeout_ix = None
         if timeout is not None:
@@ -249,7 +282,9 @@ class Context:
         names: list[str] = []
         for name, one in named.items():
             if not isinstance(one, Waitable):
-                raise BadValue(f"ctx.first({name}=…)", one, "takes a signal, a run or a timer")
+                raise BadValue(
+                    f"ctx.first({name}=…)", one, "takes a signal, topic, queue, run or timer"
+                )
             names += [name] * len(one.clauses())
         clauses = AnyOf(tuple(named.values())).clauses()
         self._note(clauses)
@@ -257,11 +292,16 @@ class Context:
         return WaitCall(self._execution, path, "first", clauses, names=tuple(names))
 
     def _note(self, clauses: tuple[Clause, ...]) -> None:
-        """Let the catalogue know which signals this workflow waits for."""
+        """Let the catalogue know which signals, topics and queues this workflow waits for; check filters."""
         execution = self._execution
         for clause in clauses:
-            if clause.signal is not None and clause.signal.name not in execution.workflow.signals:
-                execution.host.note_signal(execution.workflow, clause.signal)
+            if clause.signal is not None:
+                if clause.signal.name not in execution.workflow.signals:
+                    execution.host.note_signal(execution.workflow, clause.signal)
+            elif clause.channel is not None:
+                execution.host.note_channel(clause.channel)
+                if clause.condition.filter:
+                    execution.host.check_filter(clause.condition.filter)
 
     # --- branches ---
 
@@ -409,14 +449,16 @@ class Context:
         key: str | None = None,
         path: str | None = None,
         buffer: bool = True,
-    ) -> Durable[Delivered | Buffered | Duplicate]:
+    ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]:
         """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
         named = isinstance(signal, str)
         made = checked_signal(signal)
         own_path = self._execution.current_branch().allocate(f"signal.{made.name}")
-        text, errors = offered_payload(made, payload, key)
+        text, errors = offered_payload(
+            made.codec, f"the payload of signal {made.name!r}", payload, key
+        )
         op = SendSignal(
-            signal_id=self.ulid(),
+            signal_id=self._id_at(own_path),
             run_id=check_run_id(run_id),
             name=made.name,
             payload=text,
@@ -430,6 +472,64 @@ class Context:
             errors=errors,
         )
         return SendCall(self._execution, own_path, made.name, "signal", op, read=read_answer)
+
+    # --- facts and items ---
+
+    def emit(
+        self,
+        topic: Topic[T] | str,
+        payload: T | Any = None,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        trace: str | None = None,
+    ) -> Durable[Emitted | Duplicate[Emitted]]:
+        """Put an event on the ledger, once, in the commit that records it; it knows that this run caused it."""
+        fact = Fact(
+            topic=topic,
+            payload=payload,
+            entity=entity,
+            key=key,
+            event_id=event_id,
+            occurred_at=occurred_at,
+            trace=trace,
+        )
+        name = topic if isinstance(topic, str) else getattr(topic, "name", "")
+        return self._emit(name, [fact], read_only_answer)
+
+    def emit_many(
+        self, events: Iterable[Fact | tuple[Any, ...]]
+    ) -> Durable[list[Emitted | Duplicate[Emitted]]]:
+        """Put several events on the ledger as one step: all of them, or none if one is refused."""
+        facts = [as_fact(one) for one in events]
+        if len(facts) > limits.events_per_op_max:
+            bound = f"at most {limits.events_per_op_max} (events_per_op_max)"
+            raise BadValue("ctx.emit_many", len(facts), f"events at once; {bound}")
+        return self._emit("many", facts, read_answers)
+
+    def _emit(self, name: str, facts: list[Fact], read: Callable[[str], T]) -> Durable[T]:
+        execution = self._execution
+        path = execution.current_branch().allocate(f"emit.{name}")
+        cause = Cause(run_id=execution.run_id, path=path, event_id=execution.event_id)
+        made = [
+            new_event(
+                execution.host.registry, replace(fact, caused_by=cause), self._id_at(path, nth)
+            )
+            for nth, fact in enumerate(facts)
+        ]
+        return SendCall(execution, path, name, "emit", Emit(events=tuple(made)), read=read)
+
+    def put(
+        self, queue: Queue[T] | str, payload: T | Any = None, *, key: str | None = None
+    ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]:
+        """Put an item into a queue, once; it goes to the run that waits longest, or is kept."""
+        execution = self._execution
+        name = queue if isinstance(queue, str) else getattr(queue, "name", "")
+        path = execution.current_branch().allocate(f"put.{name}")
+        op = new_item(execution.host.registry, queue, payload, key, self._id_at(path))
+        return SendCall(execution, path, op.queue, "put", op, read=read_answer)
 
     def set(self, key: str, value: Any) -> Durable[None]:
         """Publish a value that outsiders read with `run.get(key)`."""
@@ -483,7 +583,7 @@ async def _await(one: Awaitable[T]) -> T:
 
 def _wait_name(clauses: tuple[Clause, ...]) -> str:
     names = [
-        clause.condition.target if clause.condition.kind == "signal" else "run"
+        "run" if clause.condition.kind == "run" else clause.condition.target
         for clause in clauses
         if clause.condition.kind != "timer"
     ]

@@ -66,7 +66,7 @@ def check_same(call: Durable[object], record: StepRecord) -> None:
 
 def _told(conditions: Iterable[Condition]) -> str:
     """Conditions in their order; how long a timer runs may change."""
-    return " | ".join(f"{one.kind} {one.target}".strip() for one in conditions)
+    return " | ".join(f"{one.kind} {one.target} {one.entity}".strip() for one in conditions)
 
 
 def unasked(record: StepRecord, standing: list[Durable[object]]) -> NonDeterminism:

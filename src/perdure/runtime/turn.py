@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from perdure.channels import Signal
+from perdure.channels import Queue, Signal, Topic
 from perdure.errors import (
     NonDeterminism,
     PerdureError,
@@ -66,6 +66,8 @@ class Host(Protocol):
     def note_signal(
         self, workflow: Workflow[Any, *tuple[Any, ...]], signal: Signal[Any]
     ) -> None: ...
+    def note_channel(self, channel: Topic[Any] | Queue[Any]) -> None: ...
+    def check_filter(self, text: str) -> None: ...
     def release_on_park(self) -> bool: ...
     def on_parked(self, execution: "Execution", released: bool) -> None: ...
     def on_over(self, execution: "Execution") -> None: ...
@@ -97,6 +99,7 @@ class Execution(Branches):
         "_standing",
         "_unsaved",
         "cancel_requested",
+        "event_id",
         "fence",
         "finishing",
         "generation",
@@ -105,6 +108,7 @@ class Execution(Branches):
         "outstanding",
         "parked",
         "replaying",
+        "retries",
         "revision",
         "workflow",
     )  # fmt: skip
@@ -123,9 +127,11 @@ class Execution(Branches):
         self.fence = run.fence
         self.revision = run.revision
         self.now = run.created_at
+        self.event_id = run.event_id
         self.cancel_requested = run.cancel_requested
         self.parked = False
         self.replaying = bool(steps)
+        self.retries = sum(one.kind == "retry" for one in steps) if steps else 0
         self._input = run.input
         self._pausing = run.pause_requested
         self._history: History | None = History(steps) if steps else None
@@ -328,7 +334,7 @@ class Execution(Branches):
                 # The run went on from here once: it is the type that changed, not the signal that is wrong.
                 self._failure = Undecodable(call.path, str(rejected))
                 return
-            self._reject(call, str(rejected))
+            self._reject(call, rejected)
             return
         except Undecodable as failure:
             self._failure = failure
@@ -352,7 +358,7 @@ class Execution(Branches):
         self._closed = closed  # without those: the store closed them with the record
         self._drain()
 
-    def _reject(self, call: Durable[Any], reason: str) -> None:
+    def _reject(self, call: Durable[Any], rejected: Rejected) -> None:
         assert isinstance(call, WaitCall)
         call.opened = True  # by this op, also when a replay has only just come to it
         self._post(
@@ -362,7 +368,8 @@ class Execution(Branches):
                 revision=self.revision,
                 path=call.path,
                 wait=_wait_of(call, known=True),
-                reason=reason,
+                reason=str(rejected),
+                passed=rejected.passed,
             )
         )
 

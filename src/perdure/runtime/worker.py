@@ -11,17 +11,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from perdure.channels import Signal
+from perdure.alarm import Alarm
+from perdure.channels import Queue, Signal, Topic
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
-from perdure.model.outcomes import Advanced, Fenced, Moved, Started, Wake
+from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.steps import Bodies
-from perdure.runtime.timers import Alarm, Timers
+from perdure.runtime.timers import Timers
 from perdure.runtime.turn import Execution
 from perdure.service import Service
 from perdure.store.base import RunFilter, Store
@@ -56,9 +57,11 @@ class Worker(Service):
         concurrency: int = limits.active_runs_default,
         threads: int = limits.step_threads_default,
         poll_s: float = 1.0,
+        check_filter: Callable[[str], None] = lambda text: None,
     ) -> None:
         super().__init__()
         self.registry = registry
+        self.check_filter = check_filter
         self.worker_id = ids.ulid()
         self._store = store
         self._coordinator = coordinator
@@ -83,6 +86,7 @@ class Worker(Service):
         self._coming: set[str] = set()  # runs on their way into memory
         self._missed: set[str] = set()  # runs of ours that were changed before they were in memory
         self._sweep_after = ""
+        self._fanning_out = False
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
         self.post = coordinator.post
@@ -176,6 +180,8 @@ class Worker(Service):
                 self._note_ready(wake.at)
             case "deadline":
                 self.timers.note(wake.at)
+            case "fan_out":
+                self._fan_out()
 
     def _owned(self, wake: Wake) -> Execution | None:
         if wake.owner != self.worker_id:
@@ -192,6 +198,17 @@ class Worker(Service):
             self._claim_alarm.set(at)
         else:
             self._claimable.set()
+
+    def _fan_out(self) -> None:
+        """Go on with events that had more runs to resume than their own commit took: a chunk for each commit."""
+        if not self._fanning_out and not self.stopping:
+            self._fanning_out = True
+            self.post(ops.FanOut(limit=limits.resumed_per_commit_max), self._on_fanned_out)
+
+    def _on_fanned_out(self, op: Any, outcome: Any, extra: Any) -> None:
+        self._fanning_out = False
+        if isinstance(outcome, Counted) and outcome.more:
+            self._fan_out()
 
     # --- claiming ---
 
@@ -339,6 +356,12 @@ class Worker(Service):
         # The store adds it to what is known of the workflow.
         self.post(ops.Declare(workflows=(workflow.record([signal]),)), _ignore)
 
+    def note_channel(self, channel: Topic[Any] | Queue[Any]) -> None:
+        """A topic or queue that was not declared: those who know only its name are told its type."""
+        if self.registry.note_channel(channel):
+            declare = ops.Declare(channels=(channel.record(),), only_new=True)
+            self.post(declare, _ignore)
+
     def release_on_park(self) -> bool:
         return self._resident == 0
 
@@ -454,7 +477,8 @@ class Worker(Service):
 
     async def _declare(self) -> None:
         workflows = tuple(one.record() for one in self.registry.all())
-        await self._coordinator.submit(ops.Declare(workflows=workflows))
+        channels = tuple(one.record() for one in self.registry.channels())
+        await self._coordinator.submit(ops.Declare(workflows=workflows, channels=channels))
 
     async def _upkeep_loop(self) -> None:
         beaten_at = self._clock.monotonic()
@@ -481,6 +505,8 @@ class Worker(Service):
             self.timers.note(due.deadline_at)
         if due.ready_at is not None:
             self._note_ready(due.ready_at)
+        if due.fan_out:
+            self._fan_out()
 
     # --- for tests and health ---
 
@@ -491,6 +517,7 @@ class Worker(Service):
             not self._loading
             and not self._reserved
             and not self._claiming
+            and not self._fanning_out
             and not self._claimable.is_set()
             and self.timers.idle
             and len(self._executions) == len(self._parked)

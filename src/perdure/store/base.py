@@ -14,11 +14,17 @@ import msgspec
 from perdure.model.ops import Op
 from perdure.model.outcomes import Wake
 from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
     DeadLetterRecord,
+    DeferredRecord,
     EventRecord,
+    ItemRecord,
+    ParkedRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
+    SubscriptionRecord,
     WatcherRecord,
     WorkflowRecord,
 )
@@ -39,6 +45,10 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     wakes: tuple[Wake, ...]
 
 
+# A watcher's place in a listing: opened_at, run_id, path, ix.
+WatcherPlace = tuple[int, str, str, int]
+
+
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs to list; everything named must hold. Tags are (name, value), value None for any."""
 
@@ -52,10 +62,24 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Due(NamedTuple):
-    """When a worker must next look: the earliest deadline, and the earliest ready run (now or later)."""
+    """When a worker must next look: the earliest deadline, and the earliest ready run (now or later).
+
+    `fan_out` says that events have more runs to resume.
+    """
 
     deadline_at: int | None
     ready_at: int | None
+    fan_out: bool = False
+
+
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """What health is judged by: counts, and how long the oldest has waited. Counts stop at a bound."""
+
+    timers_due: int
+    oldest_ready_at: int | None
+    parked: int
+    deferred: int
+    dead_letters: int
 
 
 class Store(ABC):
@@ -65,6 +89,7 @@ class Store(ABC):
     worker_id: str | None = None  # set by the worker of this process before its first op
     lifecycle: bool = True
     needs_beats: bool = False  # whether a worker's life is known only by its lease
+    head: int = 0  # the newest event that a batch of this process has appended or seen: a hint
 
     # --- life ---
 
@@ -120,6 +145,41 @@ class Store(ABC):
     async def catalogue(self) -> list[WorkflowRecord]:
         """Every workflow any app declared."""
 
+    @abstractmethod
+    async def channels(self) -> list[ChannelRecord]:
+        """Every topic and queue any app declared."""
+
+    @abstractmethod
+    async def span(self) -> tuple[int, int]:
+        """The positions of the oldest event that is kept and of the newest; (1, 0) when there was none yet."""
+
+    @abstractmethod
+    async def position_at(self, recorded_at: int) -> int:
+        """The position before the first event that was recorded at that time or later."""
+
+    @abstractmethod
+    async def matches(self, after: tuple[str, str, int] | None, limit: int) -> list[WatcherRecord]:
+        """Watchers whose filter the matcher must ask, by (run_id, path, ix)."""
+
+    @abstractmethod
+    async def consumers(self) -> list[ConsumerRecord]:
+        """All consumers, by name."""
+
+    @abstractmethod
+    async def subscriptions(self) -> list[SubscriptionRecord]:
+        """All subscriptions, by name."""
+
+    @abstractmethod
+    async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
+        """Those of these keys that were used in that scope and have not run out."""
+
+    @abstractmethod
+    async def keys_have_expired(self, now: int) -> bool:
+        """Whether some key has run out and can be pruned."""
+
+    @abstractmethod
+    async def vitals(self, now: int) -> Vitals: ...
+
     # --- reads for people ---
 
     @abstractmethod
@@ -141,9 +201,15 @@ class Store(ABC):
 
     @abstractmethod
     async def find_waiting(
-        self, signal: str, opened_before: int | None, after: tuple[str, str] | None, limit: int
+        self, signal: str, opened_before: int | None, after: WatcherPlace | None, limit: int
     ) -> list[WatcherRecord]:
-        """Who waits for a signal, ordered by (run_id, path); `after` is the last one seen."""
+        """Who waits for a signal, longest waiting first; `after` is the last one seen."""
+
+    @abstractmethod
+    async def topic_watchers(
+        self, topic: str, after: WatcherPlace | None, limit: int
+    ) -> list[WatcherRecord]:
+        """Who waits for a topic, with a filter or without, longest waiting first."""
 
     @abstractmethod
     async def buffered(self, run_id: str) -> list[SignalRecord]:
@@ -169,6 +235,37 @@ class Store(ABC):
         entity: tuple[str, str] | None = None,
     ) -> list[EventRecord]:
         """Facts with a position greater than `after`, in order."""
+
+    @abstractmethod
+    async def events_by_time(
+        self, after: tuple[int, int] | None, limit: int, *, entity: tuple[str, str] | None = None
+    ) -> list[EventRecord]:
+        """Facts by (occurred_at, position), `after` the last one seen: the timeline of an entity, or all."""
+
+    @abstractmethod
+    async def event(self, event_id: str) -> EventRecord | None: ...
+
+    @abstractmethod
+    async def latest(self, topic: str, entity: str) -> EventRecord | None:
+        """The newest event of a topic, about an entity or any ("")."""
+
+    @abstractmethod
+    async def queue_items(self, queue: str, after: int, limit: int) -> list[ItemRecord]:
+        """What is in a queue, oldest first, with a position greater than `after`."""
+
+    @abstractmethod
+    async def queues(self) -> dict[str, int]:
+        """How many items each queue holds; empty ones are left out."""
+
+    @abstractmethod
+    async def parked(
+        self, consumer: str | None, after: tuple[str, int, str] | None, limit: int
+    ) -> list[ParkedRecord]:
+        """By (consumer, position, subscription)."""
+
+    @abstractmethod
+    async def deferred(self, after: tuple[int, str] | None, limit: int) -> list[DeferredRecord]:
+        """By (position, subscription)."""
 
     @abstractmethod
     async def counts(self) -> dict[str, int]:

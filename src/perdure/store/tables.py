@@ -13,11 +13,19 @@ from collections.abc import Iterable
 
 from perdure.model.outcomes import Wake
 from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    CursorRecord,
     DeadLetterRecord,
+    DeferredRecord,
+    EventRecord,
+    ItemRecord,
     KeyRecord,
+    ParkedRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
+    SubscriptionRecord,
     WatcherRecord,
     WorkerRecord,
     WorkflowRecord,
@@ -31,6 +39,9 @@ class Tables(ABC):
     worker_id: str | None  # the worker of the process that submits the batch
     lifecycle: bool  # whether workflow.* and signal.* facts go to the ledger
     wakes: list[Wake]  # what the op under way means for others; taken by the store after each op
+    fanned: (
+        int  # how many runs events have resumed in this batch: one commit takes a bounded number
+    )
 
     # --- order ---
 
@@ -53,7 +64,7 @@ class Tables(ABC):
 
     @abstractmethod
     def delete_run(self, run_id: str) -> None:
-        """Delete the run with its steps, watchers, signals, keys and dead letters."""
+        """Delete the run with its steps, watchers, signals, cursors, keys and dead letters."""
 
     @abstractmethod
     def children(self, run_id: str) -> list[str]:
@@ -66,6 +77,10 @@ class Tables(ABC):
     @abstractmethod
     def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
         """When the next ready run of these workflows that is not due yet will be."""
+
+    @abstractmethod
+    def started_under(self, root_id: str, limit: int) -> int:
+        """How many runs the chain of events that began there has started; counted up to `limit`."""
 
     @abstractmethod
     def orphans(self, limit: int) -> list[RunRecord]:
@@ -116,12 +131,25 @@ class Tables(ABC):
         """Watchers of other runs that wait for this run to end, longest waiting first."""
 
     @abstractmethod
+    def is_watched(self, kind: str, target: str) -> bool:
+        """Whether anybody may be waiting for this topic or queue; False is certain."""
+
+    @abstractmethod
+    def topic_watchers(self, event: EventRecord, limit: int) -> list[WatcherRecord]:
+        """Watchers of the event's topic that it can end, longest waiting first: opened before it and not past
+        their deadline when it was recorded."""
+
+    @abstractmethod
+    def queue_watcher(self, queue: str) -> WatcherRecord | None:
+        """The watcher of a queue that has waited longest and is not past its deadline."""
+
+    @abstractmethod
     def due_watchers(self, limit: int) -> list[WatcherRecord]:
-        """Watchers whose deadline is at or before now, earliest first."""
+        """Watchers whose deadline is at or before now, earliest first; not those that are held."""
 
     @abstractmethod
     def next_deadline(self) -> int | None:
-        """The earliest deadline of any watcher or expiry of any signal."""
+        """The earliest deadline of any watcher that is not held, or expiry of any signal."""
 
     @abstractmethod
     def add_watcher(self, watcher: WatcherRecord) -> None: ...
@@ -147,6 +175,33 @@ class Tables(ABC):
     def expired_signals(self, limit: int) -> list[SignalRecord]:
         """Buffered signals whose time to live has passed."""
 
+    # --- how far runs have seen topics ---
+
+    @abstractmethod
+    def topic_cursor(
+        self, run_id: str, branch: str, topic: str, entity: str, filter: str
+    ) -> int | None: ...
+
+    @abstractmethod
+    def put_topic_cursor(self, cursor: CursorRecord) -> None:
+        """Insert or replace a cursor."""
+
+    # --- queues ---
+
+    @abstractmethod
+    def first_item(self, queue: str, put_by: int | None) -> ItemRecord | None:
+        """The oldest item of a queue; only one put at or before `put_by`, if that is given."""
+
+    @abstractmethod
+    def items_before(self, queue: str, put_before: int | None, limit: int) -> list[ItemRecord]:
+        """The oldest items of a queue."""
+
+    @abstractmethod
+    def add_item(self, item: ItemRecord) -> None: ...
+
+    @abstractmethod
+    def delete_item(self, item: ItemRecord) -> None: ...
+
     # --- keys, ledger, dead letters ---
 
     @abstractmethod
@@ -160,6 +215,10 @@ class Tables(ABC):
         """Delete a key, if it is there."""
 
     @abstractmethod
+    def expire_keys(self, limit: int) -> int:
+        """Delete up to `limit` keys whose time has run out; gives how many."""
+
+    @abstractmethod
     def append_event(
         self,
         type: str,
@@ -170,8 +229,60 @@ class Tables(ABC):
         root_id: str | None = None,
         depth: int = 0,
         caused_by: str | None = None,
-    ) -> None:
-        """Append a fact at the next dense position."""
+        key: str | None = None,
+        trace: str | None = None,
+        occurred_at: int | None = None,
+        repeated: bool = False,
+    ) -> int:
+        """Append a fact at the next dense position, which is given back."""
+
+    @abstractmethod
+    def last_position(self) -> int:
+        """The position of the newest event; 0 when there was none yet."""
+
+    @abstractmethod
+    def first_position(self) -> int:
+        """The position of the oldest event that is kept; 1 when there was none yet."""
+
+    @abstractmethod
+    def position_at(self, recorded_at: int) -> int:
+        """The position before the first event that was recorded at that time or later."""
+
+    @abstractmethod
+    def event(self, event_id: str) -> EventRecord | None: ...
+
+    @abstractmethod
+    def event_at(self, position: int) -> EventRecord | None: ...
+
+    @abstractmethod
+    def next_event(
+        self,
+        topic: str,
+        entity: str,
+        after: int,
+        *,
+        recorded_by: int | None = None,
+        newest: bool = False,
+        repeats: bool = False,
+    ) -> EventRecord | None:
+        """The first event of a topic after a position, or the newest; about `entity`, "" for any.
+
+        Only one recorded at or before `recorded_by`, if that is given; repeats only if they are asked for.
+        """
+
+    @abstractmethod
+    def trim_events(self, upto: int) -> None:
+        """Delete every event up to that position; never the newest of all."""
+
+    @abstractmethod
+    def fan_outs(self) -> list[int]:
+        """Positions of the events that have more runs to resume, oldest first."""
+
+    @abstractmethod
+    def put_fan_out(self, position: int) -> None: ...
+
+    @abstractmethod
+    def delete_fan_out(self, position: int) -> None: ...
 
     @abstractmethod
     def dead_letter(self, dead_letter_id: str) -> DeadLetterRecord | None: ...
@@ -184,6 +295,53 @@ class Tables(ABC):
 
     @abstractmethod
     def delete_dead_letter(self, dead_letter_id: str) -> None: ...
+
+    # --- consumers and subscriptions ---
+
+    @abstractmethod
+    def consumer(self, name: str) -> ConsumerRecord | None: ...
+
+    @abstractmethod
+    def consumers(self) -> list[ConsumerRecord]: ...
+
+    @abstractmethod
+    def put_consumer(self, consumer: ConsumerRecord) -> None:
+        """Insert or replace a consumer."""
+
+    @abstractmethod
+    def subscription(self, name: str) -> SubscriptionRecord | None: ...
+
+    @abstractmethod
+    def put_subscription(self, subscription: SubscriptionRecord) -> None:
+        """Insert or replace a subscription."""
+
+    @abstractmethod
+    def delete_subscription(self, name: str) -> None:
+        """Delete a subscription and what it has put off."""
+
+    @abstractmethod
+    def parked(self, consumer: str, position: int, subscription: str) -> ParkedRecord | None: ...
+
+    @abstractmethod
+    def put_parked(self, parked: ParkedRecord) -> None:
+        """Insert or replace a parked event."""
+
+    @abstractmethod
+    def delete_parked(self, parked: ParkedRecord) -> None: ...
+
+    @abstractmethod
+    def deferred(self, position: int, subscription: str) -> DeferredRecord | None: ...
+
+    @abstractmethod
+    def put_deferred(self, deferred: DeferredRecord) -> None:
+        """Insert or replace a start that was put off."""
+
+    @abstractmethod
+    def delete_deferred(self, deferred: DeferredRecord) -> None: ...
+
+    @abstractmethod
+    def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
+        """The oldest position that a parked or deferred event not older than that still needs, and whose it is."""
 
     # --- workers and catalogue ---
 
@@ -207,3 +365,10 @@ class Tables(ABC):
     @abstractmethod
     def put_workflow(self, workflow: WorkflowRecord) -> bool:
         """Insert or replace a line of the catalogue; False when it stood there just so."""
+
+    @abstractmethod
+    def channel(self, kind: str, name: str) -> ChannelRecord | None: ...
+
+    @abstractmethod
+    def put_channel(self, channel: ChannelRecord) -> bool:
+        """Insert or replace a topic or queue of the catalogue; False when it stood there just so."""

@@ -63,4 +63,9 @@ class World:
     def _is_still(self) -> bool:
         engine = self.app._engine()
         worker = engine.worker
-        return engine.coordinator.idle and (worker is None or worker.settled)
+        matcher = engine.matcher
+        return (
+            engine.coordinator.idle
+            and (worker is None or worker.settled)
+            and (matcher is None or matcher.settled)
+        )

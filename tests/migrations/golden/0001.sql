@@ -1,45 +1,77 @@
 BEGIN TRANSACTION;
+CREATE TABLE channels (
+    kind text not null,
+    name text not null,
+    schema text,
+    enforce integer not null,
+    repeats text not null,
+    primary key (kind, name)
+) strict, without rowid;
 CREATE TABLE commits (
     number integer primary key,
     batch_id text not null unique,
     at integer not null
 ) strict;
-INSERT INTO "commits" VALUES(1,'01M7H4MTHXW0805BZW6V8K0001',1794797890109718);
-INSERT INTO "commits" VALUES(2,'01M7H4MTHYJK9EQFBRPV7K0000',1794797890111031);
-INSERT INTO "commits" VALUES(3,'01M7H4MTJ2S2H6H15DQZ770000',1794797890114912);
-INSERT INTO "commits" VALUES(4,'01M7H4MTJ54TF5YS34TCKK0000',1794797890117526);
-INSERT INTO "commits" VALUES(5,'01M7H4MTJ98WFM6GBDNGZ80000',1794797890121810);
-INSERT INTO "commits" VALUES(6,'01M7H4MTJBZ7HC8FQPPBCA0000',1794797890123555);
-INSERT INTO "commits" VALUES(7,'01M7H4MTJEN6NSC4HMP5X70000',1794797890127439);
-INSERT INTO "commits" VALUES(8,'01M7H4MTJH88217CQCRQ9E0000',1794797890129800);
-INSERT INTO "commits" VALUES(9,'01M7H4MTJMGENRZB9H08V70000',1794797890132392);
-INSERT INTO "commits" VALUES(10,'01M7H4MTJPQMHHPH2R7WT10000',1794797890134845);
-INSERT INTO "commits" VALUES(11,'01M7H4MTJRP290D7N3EB1D0000',1794797890136461);
-INSERT INTO "commits" VALUES(12,'01M7H4MTJT5TQ5YG5H8X2G0000',1794797890139068);
-INSERT INTO "commits" VALUES(13,'01M7H4MTJWEWKTSBXHWY9R0000',1794797890140656);
-INSERT INTO "commits" VALUES(14,'01M7H4MTK0RABBHM7NZ7JX0000',1794797890145075);
-INSERT INTO "commits" VALUES(15,'01M7H4MTK23R79FEHKZAEZ0000',1794797890146771);
-INSERT INTO "commits" VALUES(16,'01M7H4MTK6PYARY1JKV1X40000',1794797890151034);
-INSERT INTO "commits" VALUES(17,'01M7H4MTK86K3YJMC2A6N70001',1794797890152867);
-INSERT INTO "commits" VALUES(18,'01M7H4MTKBT500J9TRWDZ30000',1794797890156338);
-INSERT INTO "commits" VALUES(19,'01M7H4MTKDS9KWPYTV2X600001',1794797890158133);
-INSERT INTO "commits" VALUES(20,'01M7H4MTKGJWT1H48MDWGY0001',1794797890160413);
-INSERT INTO "commits" VALUES(21,'01M7H4MTKHH6F678ZGD1MG0001',1794797890162017);
-INSERT INTO "commits" VALUES(22,'01M7H4MTKK34TVKEGV3V710001',1794797890163434);
-INSERT INTO "commits" VALUES(23,'01M7H4MTKQZ1MFZ83PCGAB0000',1794797890167629);
-INSERT INTO "commits" VALUES(24,'01M7H4MTKSVCX16NCPQA8F0000',1794797890170084);
-INSERT INTO "commits" VALUES(25,'01M7H4MTKXW1PHR79DRD9M0000',1794797890173571);
-INSERT INTO "commits" VALUES(26,'01M7H4MTKZZ15Y9ZJPZND00000',1794797890175392);
-INSERT INTO "commits" VALUES(27,'01M7H4MTM2DNVZE1NAG0EN0000',1794797890178833);
-INSERT INTO "commits" VALUES(28,'01M7H4MTM7CD1BJMJPFGMB0000',1794797890183728);
-INSERT INTO "commits" VALUES(29,'01M7H4MTM9RJHQMZT3W1MF0000',1794797890186195);
-INSERT INTO "commits" VALUES(30,'01M7H4MTMJX62DAAXTA95B0000',1794797890194974);
-INSERT INTO "commits" VALUES(31,'01M7H4MTMMEFKZ5YY7HRJT0000',1794797890196694);
-INSERT INTO "commits" VALUES(32,'01M7H4MTMPR438DTRKTWSA0000',1794797890199224);
-INSERT INTO "commits" VALUES(33,'01M7H4MTMWRHXVDH2ZZYHB0000',1794797890204786);
-INSERT INTO "commits" VALUES(34,'01M7H4MTMYRVR342Q84EKV0000',1794797890206514);
-INSERT INTO "commits" VALUES(35,'01M7H4MTN0JYZXVBK9A3RF0000',1794797890208499);
-INSERT INTO "commits" VALUES(36,'01M7H4MTN1JXY6BZH6JDST0000',1794797890209739);
+INSERT INTO "commits" VALUES(1,'01M7HD2NXH9K3BKQ4EPN960000',1794806732721680);
+INSERT INTO "commits" VALUES(2,'01M7HD2NXR86R44VPMY1GW0000',1794806732728936);
+INSERT INTO "commits" VALUES(3,'01M7HD2NY4M3Z8AHDA4VQT0000',1794806732740574);
+INSERT INTO "commits" VALUES(4,'01M7HD2NYCKMMB2WD22V6R0000',1794806732749670);
+INSERT INTO "commits" VALUES(5,'01M7HD2NYREH1J1WAY1HS70000',1794806732760379);
+INSERT INTO "commits" VALUES(6,'01M7HD2NYWVPNY6V30KHXY0000',1794806732764993);
+INSERT INTO "commits" VALUES(7,'01M7HD2NZ1AV7K2H26RWM50000',1794806732771870);
+INSERT INTO "commits" VALUES(8,'01M7HD2NZ5T9THP7Z3ZCSK0000',1794806732773915);
+INSERT INTO "commits" VALUES(9,'01M7HD2NZ8WH5SQAVTYCQT0000',1794806732777114);
+INSERT INTO "commits" VALUES(10,'01M7HD2NZB6VFKFMP9S2210000',1794806732780650);
+INSERT INTO "commits" VALUES(11,'01M7HD2NZEETGECPDAJK7Y0000',1794806732782168);
+INSERT INTO "commits" VALUES(12,'01M7HD2NZGWTGPYNBPK0N00000',1794806732785069);
+INSERT INTO "commits" VALUES(13,'01M7HD2NZJA9ZK863TWA5Z0000',1794806732786912);
+INSERT INTO "commits" VALUES(14,'01M7HD2NZP8090ABQV8CE20000',1794806732791047);
+INSERT INTO "commits" VALUES(15,'01M7HD2NZRJAPY16W62FTW0000',1794806732792952);
+INSERT INTO "commits" VALUES(16,'01M7HD2NZWGN2FAZ94T2WK0000',1794806732797123);
+INSERT INTO "commits" VALUES(17,'01M7HD2NZY28SG62ZZ56H60001',1794806732798672);
+INSERT INTO "commits" VALUES(18,'01M7HD2P02ZFZ7B1K2X0N60000',1794806732802323);
+INSERT INTO "commits" VALUES(19,'01M7HD2P0309J9T0NPKKBR0001',1794806732803762);
+INSERT INTO "commits" VALUES(20,'01M7HD2P05S13TXB0G76W10001',1794806732805613);
+INSERT INTO "commits" VALUES(21,'01M7HD2P06S2X2EPACP2ZY0001',1794806732807105);
+INSERT INTO "commits" VALUES(22,'01M7HD2P081WZJTKGKA1090001',1794806732808621);
+INSERT INTO "commits" VALUES(23,'01M7HD2P0BFAYQW2DQA4ZY0000',1794806732811220);
+INSERT INTO "commits" VALUES(24,'01M7HD2P0CWC46J7MRP8140000',1794806732812600);
+INSERT INTO "commits" VALUES(25,'01M7HD2P0KBE2BTEPR8ZXZ0000',1794806732819498);
+INSERT INTO "commits" VALUES(26,'01M7HD2P0MFE4TNC86V9VT0000',1794806732820989);
+INSERT INTO "commits" VALUES(27,'01M7HD2P0PD69XJJ8STQSE0000',1794806732822886);
+INSERT INTO "commits" VALUES(28,'01M7HD2P0V7S307BZ333WC0000',1794806732827269);
+INSERT INTO "commits" VALUES(29,'01M7HD2P0X9HBV12301C3J0000',1794806732829707);
+INSERT INTO "commits" VALUES(30,'01M7HD2P1606BFNG9HGBNP0000',1794806732838237);
+INSERT INTO "commits" VALUES(31,'01M7HD2P170536C2JCZAZJ0000',1794806732840041);
+INSERT INTO "commits" VALUES(32,'01M7HD2P1CPR2EY1ZKGMQ40000',1794806732845068);
+INSERT INTO "commits" VALUES(33,'01M7HD2P1KS0AEG665T0K90000',1794806732851256);
+INSERT INTO "commits" VALUES(34,'01M7HD2P1NJ5G2TCC089HD0000',1794806732853642);
+INSERT INTO "commits" VALUES(35,'01M7HD2P1Q4EDV1P6P0DBX0000',1794806732856294);
+INSERT INTO "commits" VALUES(36,'01M7HD2P1S6QXTMSDJPFWQ0000',1794806732857772);
+CREATE TABLE consumers (
+    name text primary key,
+    patterns text not null,
+    position integer not null,
+    created_at integer not null,
+    every text,
+    zone text not null,
+    paused integer not null,
+    reason text,
+    owner text,
+    fence integer not null,
+    advanced_at integer not null,
+    error text,
+    capped integer not null
+) strict, without rowid;
+CREATE TABLE cursors (
+    run_id text not null,
+    branch text not null,
+    topic text not null,
+    entity text not null,
+    filter text not null,
+    position integer not null,
+    primary key (run_id, branch, topic, entity, filter)
+) strict, without rowid;
 CREATE TABLE dead_letters (
     dead_letter_id text not null unique,
     run_id text not null,
@@ -53,8 +85,17 @@ CREATE TABLE dead_letters (
     dead_at integer not null,
     cause text not null,
     expires_at integer,
+    kind text not null,
     codec text not null default 'json/1'
 ) strict;
+CREATE TABLE deferred (
+    position integer not null,
+    subscription text not null,
+    event_id text not null,
+    reason text not null,
+    deferred_at integer not null,
+    primary key (position, subscription)
+) strict, without rowid;
 CREATE TABLE events (
     position integer primary key,
     event_id text not null unique,
@@ -69,22 +110,26 @@ CREATE TABLE events (
     depth integer not null,
     key text,
     trace text,
+    repeated integer not null default 0,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "events" VALUES(1,'01M7H4MTJ2XS36FP1JDYZ60000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794797890114912,1794797890114912,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(2,'01M7H4MTJ9BC2193MYT7V10000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794797890121810,1794797890121810,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(3,'01M7H4MTJF1AXT97CPD8JE0000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794797890127439,1794797890127439,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(4,'01M7H4MTJHK728N4ZRXSP90000','workflow.run_started','run','01M7H4MTJF1YZZHE4SF003ADKJ','{"run_id":"01M7H4MTJF1YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794797890129800,1794797890129800,NULL,NULL,1,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(5,'01M7H4MTJVK0Q59BXJCARG0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794797890139068,1794797890139068,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(6,'01M7H4MTK1K8Y559C8HY480000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794797890145075,1794797890145075,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(7,'01M7H4MTKCR6N1Y3M8YBYQ0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794797890156338,1794797890156338,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(8,'01M7H4MTKDS9KWPYTV2X600000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKDS9KWPYTV2X600000","name":"item","path":"item","payload":0}',1794797890158133,1794797890158133,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(9,'01M7H4MTKGJWT1H48MDWGY0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKGJWT1H48MDWGY0000","name":"item","path":"item#2","payload":1}',1794797890160413,1794797890160413,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(10,'01M7H4MTKHH6F678ZGD1MG0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKHH6F678ZGD1MG0000","name":"item","path":"item#3","payload":2}',1794797890162017,1794797890162017,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(11,'01M7H4MTKK9KA0KYG007TJ0000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794797890163434,1794797890163434,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(12,'01M7H4MTKK34TVKEGV3V710000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7H4MTKK34TVKEGV3V710000","name":"item","path":"item","payload":3}',1794797890167629,1794797890167629,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(13,'01M7H4MTKXJC8BZADH0QVV0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794797890173571,1794797890173571,NULL,NULL,0,NULL,NULL,'json/1');
-INSERT INTO "events" VALUES(14,'01M7H4MTMYX2CFTTN7FED70000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794797890206514,1794797890206514,NULL,NULL,0,NULL,NULL,'json/1');
+INSERT INTO "events" VALUES(1,'01M7HD2NY4CZR7SG5GKPTV0000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794806732740574,1794806732740574,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(2,'01M7HD2NYR937Z46X0W5QK0000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794806732760379,1794806732760379,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(3,'01M7HD2NZ3DR961RQJXJME0000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794806732771870,1794806732771870,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(4,'01M7HD2NZ50EDJ8ADJX12Q0000','workflow.run_started','run','01M7HD2NZ31YZZHE4SF003ADKJ','{"run_id":"01M7HD2NZ31YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794806732773915,1794806732773915,NULL,NULL,1,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(5,'01M7HD2NZHFGCB8PJAYHBC0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794806732785069,1794806732785069,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(6,'01M7HD2NZQRV8DCC6ZTYZK0000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794806732791047,1794806732791047,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(7,'01M7HD2P02BZ3M3K28Y6FR0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794806732802323,1794806732802323,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(8,'01M7HD2P0309J9T0NPKKBR0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P0309J9T0NPKKBR0000","name":"item","path":"item","payload":0}',1794806732803762,1794806732803762,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(9,'01M7HD2P05S13TXB0G76W10000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P05S13TXB0G76W10000","name":"item","path":"item#2","payload":1}',1794806732805613,1794806732805613,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(10,'01M7HD2P06S2X2EPACP2ZY0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P06S2X2EPACP2ZY0000","name":"item","path":"item#3","payload":2}',1794806732807105,1794806732807105,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(11,'01M7HD2P08V7V7J5NPMA3G0000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794806732808621,1794806732808621,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(12,'01M7HD2P081WZJTKGKA1090000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P081WZJTKGKA1090000","name":"item","path":"item","payload":3}',1794806732811220,1794806732811220,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(13,'01M7HD2P0KE74MTRHE79GF0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794806732819498,1794806732819498,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(14,'01M7HD2P1N0CBP7XADSQP10000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794806732853642,1794806732853642,NULL,NULL,0,NULL,NULL,0,'json/1');
+CREATE TABLE fan_outs (
+    position integer primary key
+) strict;
 CREATE TABLE keys (
     scope text not null,
     key text not null,
@@ -92,16 +137,36 @@ CREATE TABLE keys (
     answer text not null,
     run_id text,
     created_at integer not null,
+    expires_at integer,
     primary key (scope, key)
 ) strict, without rowid;
-INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7H4MTK86K3YJMC2A6N70000","replaced":null}','paused',1794797890152867);
+INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7HD2NZY28SG62ZZ56H60000","replaced":null}','paused',1794806732798672,NULL);
 CREATE TABLE meta (
     name text primary key,
     value text not null
 ) strict, without rowid;
-INSERT INTO "meta" VALUES('created','01M7H4MTHV7ZWEAAT1GK890000');
+INSERT INTO "meta" VALUES('created','01M7HD2NX5ZYABRXJPQHT70000');
 INSERT INTO "meta" VALUES('min_code','1');
 INSERT INTO "meta" VALUES('schema','1');
+CREATE TABLE parked (
+    consumer text not null,
+    position integer not null,
+    subscription text not null,
+    event_id text not null,
+    type text not null,
+    reason text not null,
+    attempts integer not null,
+    parked_at integer not null,
+    primary key (consumer, position, subscription)
+) strict, without rowid;
+CREATE TABLE queue_items (
+    item_id text not null unique,
+    position integer not null,
+    queue text not null,
+    payload text not null,
+    put_at integer not null,
+    codec text not null default 'json/1'
+) strict;
 CREATE TABLE runs (
     run_id text not null unique,
     workflow text not null,
@@ -130,16 +195,18 @@ CREATE TABLE runs (
     root_id text,
     depth integer not null,
     origin text,
+    position integer not null,
+    event_id text,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794797890114912,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794797890121810,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794797890127439,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "runs" VALUES('01M7H4MTJF1YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794797890129800,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,NULL,'json/1');
-INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794797890139068,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794797890145075,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794797890156338,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'7e0fc0b9e70c9fe4bb4a1e55bdac08b8','json/1');
-INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794797890173571,0,NULL,0,3,NULL,1794797890206514,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,NULL,'json/1');
+INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794806732740574,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,1,NULL,'json/1');
+INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794806732760379,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,2,NULL,'json/1');
+INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794806732771870,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,3,NULL,'json/1');
+INSERT INTO "runs" VALUES('01M7HD2NZ31YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794806732773915,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,NULL,4,NULL,'json/1');
+INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794806732785069,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,5,NULL,'json/1');
+INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794806732791047,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,6,NULL,'json/1');
+INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794806732802323,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'7e0fc0b9e70c9fe4bb4a1e55bdac08b8',7,NULL,'json/1');
+INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794806732819498,0,NULL,0,3,NULL,1794806732853642,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,NULL,13,NULL,'json/1');
 CREATE TABLE signals (
     signal_id text not null unique,
     position integer not null,
@@ -153,7 +220,7 @@ CREATE TABLE signals (
     expires_at integer,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "signals" VALUES('01M7H4MTK86K3YJMC2A6N70000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794797890152867,NULL,'json/1');
+INSERT INTO "signals" VALUES('01M7HD2NZY28SG62ZZ56H60000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794806732798672,NULL,'json/1');
 CREATE TABLE steps (
     run_id text not null,
     generation integer not null,
@@ -171,34 +238,47 @@ CREATE TABLE steps (
     recorded_at integer,
     retry_at integer,
     superseded integer not null,
-    signal_id text,
+    taken_id text,
     codec text not null default 'json/1',
     unique (run_id, generation, path, superseded)
 ) strict;
-INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794797890116767,1794797890116851,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve","delay_us":null,"until_at":null},{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794801490117526,"deadline_ix":1}',1794797890117526,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890123555,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7H4MTJF1YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794797890129800,1794797890129800,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890129800,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7H4MTJF1YZZHE4SF003ADKJ","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890132392,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('01M7H4MTJF1YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890136461,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","target":"","delay_us":3600000000,"until_at":null}],"deadline_at":1794801490140656,"deadline_ix":0}',1794797890140656,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890146771,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890158133,1794797890158133,NULL,0,'01M7H4MTKDS9KWPYTV2X600000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890160413,1794797890160413,NULL,0,'01M7H4MTKGJWT1H48MDWGY0000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794797890160105,1794797890160179,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890162017,1794797890162017,NULL,0,'01M7H4MTKHH6F678ZGD1MG0000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794797890161764,1794797890161809,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794797890163071,1794797890163109,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890167629,1794797890167629,NULL,0,'01M7H4MTKK34TVKEGV3V710000','json/1');
-INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794797890169424,1794797890169494,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item","delay_us":null,"until_at":null}],"deadline_at":null,"deadline_ix":null}',1794797890170084,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794797890175392,1794797890175392,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794797890175094,1794797890175151,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794797890196344,1794797890196407,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794797890196694,1794797890196694,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794797890197794,1794797890198404,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","target":"","delay_us":5000,"until_at":null}],"deadline_at":1794797890204224,"deadline_ix":0}',1794797890199224,1794797890204786,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794806732748302,1794806732748388,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve"},{"kind":"timer","delay_us":3600000000}],"deadline_at":1794810332749670,"deadline_ix":1}',1794806732749670,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732764993,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7HD2NZ31YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794806732773915,1794806732773915,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732773915,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7HD2NZ31YZZHE4SF003ADKJ"}]}',1794806732777114,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('01M7HD2NZ31YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732782168,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","delay_us":3600000000}],"deadline_at":1794810332786912,"deadline_ix":0}',1794806732786912,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732792952,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732803762,1794806732803762,NULL,0,'01M7HD2P0309J9T0NPKKBR0000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732805613,1794806732805613,NULL,0,'01M7HD2P05S13TXB0G76W10000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794806732805240,1794806732805330,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732807105,1794806732807105,NULL,0,'01M7HD2P06S2X2EPACP2ZY0000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794806732806792,1794806732806856,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794806732808308,1794806732808367,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732811220,1794806732811220,NULL,0,'01M7HD2P081WZJTKGKA1090000','json/1');
+INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794806732812336,1794806732812413,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item"}]}',1794806732812600,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794806732820989,1794806732820989,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794806732820632,1794806732820732,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794806732839492,1794806732839570,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794806732840041,1794806732840041,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794806732841109,1794806732844475,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","delay_us":5000}],"deadline_at":1794806732850068,"deadline_ix":0}',1794806732845068,1794806732851256,NULL,0,NULL,'json/1');
+CREATE TABLE subscriptions (
+    name text primary key,
+    pattern text not null,
+    workflow text not null,
+    "where" text,
+    map text,
+    key text,
+    code integer not null,
+    enabled integer not null,
+    position integer not null,
+    behind integer,
+    created_at integer not null
+) strict, without rowid;
 CREATE TABLE watchers (
     run_id text not null,
     path text not null,
@@ -209,15 +289,19 @@ CREATE TABLE watchers (
     opened_at integer not null,
     deadline_at integer,
     deadline_ix integer,
+    entity text not null,
+    after integer not null,
+    filter text not null,
+    held integer not null,
     primary key (run_id, path, ix)
 ) strict, without rowid;
-INSERT INTO "watchers" VALUES('01M7H4MTJF1YZZHE4SF003ADKJ','go',0,0,'signal','go',1794797890136461,NULL,NULL);
-INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794797890117526,1794801490117526,1);
-INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794797890170084,NULL,NULL);
-INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794797890129800,NULL,NULL);
-INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7H4MTJF1YZZHE4SF003ADKJ',1794797890132392,NULL,NULL);
-INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794797890140656,1794801490140656,0);
-INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794797890123555,NULL,NULL);
+INSERT INTO "watchers" VALUES('01M7HD2NZ31YZZHE4SF003ADKJ','go',0,0,'signal','go',1794806732782168,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794806732749670,1794810332749670,1,'',0,'',0);
+INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794806732812600,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794806732773915,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7HD2NZ31YZZHE4SF003ADKJ',1794806732777114,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794806732786912,1794810332786912,0,'',0,'',0);
+INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794806732764993,NULL,NULL,'',0,'',0);
 CREATE TABLE workers (
     worker_id text primary key,
     started_at integer not null,
@@ -251,15 +335,21 @@ CREATE INDEX runs_by_entity on runs (entity_type, entity_id, created_at, run_id)
     where entity_type is not null;
 CREATE INDEX runs_by_parent on runs (parent_run_id, created_at, run_id) where parent_run_id is not null;
 CREATE INDEX runs_ready on runs (workflow, version, ready_at, run_id) where ready_at is not null;
+CREATE INDEX runs_by_root on runs (root_id) where root_id is not null;
 CREATE INDEX runs_finished on runs (finished_at, run_id) where finished_at is not null;
-CREATE INDEX watchers_by_deadline on watchers (deadline_at) where deadline_at is not null;
-CREATE INDEX watchers_by_target on watchers (kind, target) where target <> '';
+CREATE INDEX watchers_by_deadline on watchers (deadline_at) where deadline_at is not null and held = 0;
+CREATE INDEX watchers_by_target on watchers (kind, target, entity, opened_at) where target <> '';
+CREATE INDEX queue_items_in_order on queue_items (queue, position);
 CREATE INDEX signals_by_run on signals (run_id, position);
 CREATE INDEX signals_by_expiry on signals (expires_at) where expires_at is not null;
 CREATE INDEX keys_by_run on keys (run_id) where run_id is not null;
+CREATE INDEX keys_by_expiry on keys (expires_at) where expires_at is not null;
 CREATE INDEX events_by_entity on events (entity_type, entity_id, occurred_at, position)
     where entity_type is not null;
 CREATE INDEX events_by_type on events (type, position);
+CREATE INDEX events_by_time on events (occurred_at, position);
+CREATE INDEX events_by_topic on events (type, entity_type, entity_id, position)
+    where entity_type is not null and entity_type <> 'run';
 CREATE TRIGGER events_are_final before update on events
 begin
     select raise(abort, 'the ledger is append-only: an event is never changed');
@@ -269,5 +359,7 @@ when not exists (select 1 from meta where name = 'retention')
 begin
     select raise(abort, 'the ledger is append-only: only retention deletes events');
 end;
+CREATE INDEX parked_by_position on parked (position, parked_at);
+CREATE INDEX deferred_by_subscription on deferred (subscription);
 CREATE INDEX dead_letters_by_run on dead_letters (run_id, dead_letter_id);
 COMMIT;

@@ -10,7 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.model import ops
-from perdure.store.handlers import keeping, owning, sending, steering, timing, turning
+from perdure.store.handlers import (
+    consuming,
+    keeping,
+    ledger,
+    owning,
+    queues,
+    sending,
+    steering,
+    timing,
+    turning,
+)
 from perdure.store.tables import Tables
 
 # In the order of model/ops.py.
@@ -37,6 +47,20 @@ HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.Retry: steering.retry,
     ops.SendSignal: sending.send_signal,
     ops.ResendDeadLetter: sending.resend_dead_letter,
+    ops.Emit: ledger.emit,
+    ops.FanOut: ledger.fan_out,
+    ops.ResolveWait: ledger.resolve_wait,
+    ops.Put: queues.put,
+    ops.PurgeQueue: queues.purge_queue,
+    ops.ClaimConsumer: consuming.claim_consumer,
+    ops.AdvanceCursor: consuming.advance_cursor,
+    ops.CommitEffects: consuming.commit_effects,
+    ops.DrainDeferred: consuming.drain_deferred,
+    ops.SteerConsumer: consuming.steer_consumer,
+    ops.DropParked: consuming.drop_parked,
+    ops.PutSubscription: consuming.put_subscription,
+    ops.DropSubscription: consuming.drop_subscription,
     ops.Declare: keeping.declare,
     ops.Prune: keeping.prune,
+    ops.TrimLedger: ledger.trim_ledger,
 }

@@ -16,6 +16,25 @@ from perdure.store.tables import Tables
 
 _encode = msgspec.json.encode
 
+# What is told of runs and signals; a store may want to know at once which of them anybody waits for.
+FACTS = (
+    *(
+        f"workflow.run_{how}"
+        for how in (
+            "started",
+            "completed",
+            "failed",
+            "cancelled",
+            "terminated",
+            "retried",
+            "continued",
+        )
+    ),
+    *(
+        f"signal.{fate}"
+        for fate in ("delivered", "timeout", "replaced", "expired", "discarded", "rejected")
+    ),
+)
 ALWAYS = frozenset({"signal.replaced", "signal.expired", "signal.discarded", "signal.rejected"})
 
 
@@ -28,10 +47,23 @@ def tell(
     run_id = run.run_id
     payload = _encode({"run_id": run_id, "workflow": run.workflow, **facts}).decode()
     if run.entity_id is None:
-        tables.append_event(type, payload, event_id, "run", run_id, run.root_id, run.depth)
+        position = tables.append_event(
+            type, payload, event_id, "run", run_id, run.root_id, run.depth
+        )
     else:
         about = (run.entity_type, run.entity_id)
-        tables.append_event(type, payload, event_id, *about, run.root_id, run.depth)
+        position = tables.append_event(type, payload, event_id, *about, run.root_id, run.depth)
+    if tables.is_watched("topic", type):
+        resume_later(tables, position)
+
+
+def resume_later(tables: Tables, position: int) -> None:
+    """Runs that wait for this event go on with it in commits of their own.
+
+    So it is with facts, always: they are told in the midst of a change of a run, which may itself be waiting.
+    """
+    tables.put_fan_out(position)
+    tables.wakes.append(Wake("fan_out"))
 
 
 def move(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
@@ -94,8 +126,9 @@ def bury(
     signal: SignalRecord,
     reason: str,
     cause: Literal["ended", "rejected", "left"],
+    kind: Literal["signal", "item"] = "signal",
 ) -> None:
-    """Keep a signal that nobody can take any more as a dead letter."""
+    """Keep a signal, or an item of a queue, that nobody can take any more as a dead letter."""
     tables.add_dead_letter(
         DeadLetterRecord(
             dead_letter_id=signal.signal_id,
@@ -110,5 +143,6 @@ def bury(
             dead_at=tables.now,
             cause=cause,
             expires_at=signal.expires_at,
+            kind=kind,
         )
     )

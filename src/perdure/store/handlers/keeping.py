@@ -16,7 +16,12 @@ def declare(tables: Tables, op: ops.Declare) -> Counted:
     wanted = op.workflows
     if op.only_new:
         wanted = tuple(one for one in wanted if tables.workflow(one.name, one.version) is None)
-    return Counted(sum(tables.put_workflow(_merged(tables, one)) for one in wanted))
+    channels = op.channels
+    if op.only_new:
+        channels = tuple(one for one in channels if tables.channel(one.kind, one.name) is None)
+    changed = [tables.put_workflow(_merged(tables, one)) for one in wanted]
+    changed += [tables.put_channel(one) for one in channels]
+    return Counted(sum(changed))
 
 
 def _merged(tables: Tables, workflow: WorkflowRecord) -> WorkflowRecord:
@@ -29,7 +34,9 @@ def _merged(tables: Tables, workflow: WorkflowRecord) -> WorkflowRecord:
 
 
 def prune(tables: Tables, op: ops.Prune) -> Counted:
-    run_ids = tables.finished_before(op.finished_before, op.limit)
+    keys = tables.expire_keys(op.limit)
+    before = op.finished_before
+    run_ids = [] if before is None else tables.finished_before(before, op.limit)
     for run_id in run_ids:
         tables.delete_run(run_id)
-    return Counted(len(run_ids), more=len(run_ids) == op.limit)
+    return Counted(len(run_ids), more=op.limit in (len(run_ids), keys))

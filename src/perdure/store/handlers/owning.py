@@ -1,9 +1,7 @@
 """Starting runs, and who owns them: claim, life signs, recovery, release."""
 
-import hashlib
-
 from perdure.model import ops
-from perdure.model.keys import start_scope
+from perdure.model.keys import digest, start_scope
 from perdure.model.outcomes import (
     Advanced,
     Claimed,
@@ -21,11 +19,6 @@ from perdure.model.status import PARKED
 from perdure.store.handlers.facts import make_ready, move, tell
 from perdure.store.handlers.sending import refused_when_new, send_signal
 from perdure.store.tables import Tables
-
-
-def digest(*parts: str) -> str:
-    """A short fingerprint of what an id or a key was used for; equal asks have equal ones."""
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
@@ -110,8 +103,11 @@ def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
         entity_type=op.entity_type,
         entity_id=op.entity_id,
         key=op.key,
-        root_id=parent.root_id if parent is not None else None,
-        depth=parent.depth + 1 if parent is not None else 0,
+        root_id=parent.root_id if parent is not None else op.root_id,
+        depth=parent.depth + 1 if parent is not None else op.depth,
+        # After the fact that tells of its start, which follows.
+        position=tables.last_position() + tables.lifecycle,
+        event_id=op.event_id,
     )
 
 

@@ -16,6 +16,7 @@ from perdure.model.outcomes import (
     Duplicate,
     Finished,
     NotFound,
+    PutOutcome,
     Refusal,
     SendOutcome,
     Wake,
@@ -32,7 +33,7 @@ from perdure.model.records import (
 )
 from perdure.model.schema import check_schema, schema_digest
 from perdure.model.status import TERMINAL
-from perdure.store.handlers import waiting
+from perdure.store.handlers import queues, taking, waiting
 from perdure.store.handlers.facts import tell
 from perdure.store.tables import Tables
 
@@ -57,6 +58,7 @@ def send_signal(
     declared = _declared(tables, run, op)
     if isinstance(declared, Refusal):
         return declared
+    run = waiting.catch_up(tables, run)
     outcome = _deliver_or_buffer(tables, run, op, declared, letter_id)
     if op.key is not None and isinstance(outcome, Delivered | Buffered):
         tables.add_key(_key_record(tables, run, op, outcome))
@@ -131,7 +133,7 @@ def _is_checked(workflow: WorkflowRecord, op: ops.SendSignal) -> bool:
 
 
 def _invalid(op: ops.SendSignal, errors: tuple[str, ...]) -> Refusal:
-    return Refusal("invalid_payload", f"the payload of {op.name!r} does not fit", errors)
+    return Refusal("invalid_payload", f"the payload of signal {op.name!r}", errors)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -160,7 +162,7 @@ def _deliver_or_buffer(
         return Refusal("ambiguous", f"{op.name!r} is awaited at {len(paths)} places", paths)
     held = None
     if declared.buffer == "first":
-        held = tables.key(*waiting.claim_on(run, op.name, op.path))
+        held = tables.key(*taking.claim_on(run, op.name, op.path))
     if held is not None and held.answer != letter_id:
         return Refusal("taken", f"{op.name!r} was already answered")
     if not open_waits and not op.buffer:
@@ -171,7 +173,7 @@ def _deliver_or_buffer(
     else:
         outcome = _buffer(tables, run, op, declared)
     if declared.buffer == "first" and not isinstance(outcome, Refusal):
-        scope, key = waiting.claim_on(run, op.name, op.path)
+        scope, key = taking.claim_on(run, op.name, op.path)
         if held is not None:
             tables.delete_key(scope, key)
         tables.add_key(
@@ -211,11 +213,11 @@ def _deliver(
     tables: Tables, run: RunRecord, op: ops.SendSignal, watcher: WatcherRecord
 ) -> Delivered:
     if not waiting.resolve(
-        tables, run, watcher.path, winner=watcher.ix, value=op.payload, signal_id=op.signal_id
+        tables, run, watcher.path, winner=watcher.ix, value=op.payload, taken_id=op.signal_id
     ):
         raise AssertionError(f"nobody waits at {watcher.path!r} of run {run.run_id!r}")
     told = {"signal_id": op.signal_id, "name": op.name, "path": watcher.path}
-    waiting.tell_delivered(tables, run, told, op.payload)
+    taking.tell_delivered(tables, run, told, op.payload)
     return Delivered(run.run_id, watcher.path, op.signal_id)
 
 
@@ -265,10 +267,13 @@ def _buffer(
     return Buffered(op.signal_id, replaced)
 
 
-def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome:
+def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome | PutOutcome:
     letter = tables.dead_letter(op.dead_letter_id)
     if letter is None:
         return Refusal("no_dead_letter", f"no dead letter {op.dead_letter_id!r}")
+    if letter.kind == "item":
+        tables.delete_dead_letter(op.dead_letter_id)
+        return queues.put_again(tables, letter)
     run = tables.run(op.run_id or letter.run_id)
     send = ops.SendSignal(
         signal_id=op.signal_id,

@@ -12,6 +12,7 @@ from perdure.model.status import TERMINAL
 from perdure.store.handlers.facts import awaken, make_ready, move, tell
 from perdure.store.handlers.sending import put_back
 from perdure.store.handlers.turning import end_run, watch_retry
+from perdure.store.handlers.waiting import catch_up, untake
 from perdure.store.tables import Tables
 
 
@@ -53,6 +54,7 @@ def _cancel_one(tables: Tables, op: ops.Cancel) -> SteerOutcome:
         return run
     if run.cancel_requested:
         return Steered(run.run_id, run.status, False)
+    run = catch_up(tables, run)
     asked = {"cancel_requested": True, "reason": op.reason, "pause_requested": False}
     if run.status in ("ready", "paused"):
         # Also before its time, if it was to start later: its code runs up to the first wait, and is told.
@@ -81,6 +83,7 @@ def pause(tables: Tables, op: ops.Pause) -> SteerOutcome:
         return run
     if run.status == "paused" or run.pause_requested:
         return Steered(run.run_id, run.status, False)
+    run = catch_up(tables, run)
     if run.status == "running":
         changed = move(tables, run, pause_requested=True, reason=op.reason)
         return Steered(run.run_id, awaken(tables, changed, None).status, True)
@@ -153,9 +156,12 @@ def _supersede_failure(tables: Tables, run: RunRecord) -> None:
     failed = next((one for one in living if one.path == error.path and _has_failed(one)), None)
     since = failed.seq if failed is not None else max((one.seq for one in living), default=0)
     branch = None if failed is None else branch_of(failed.path)
-    for step in living:
+    # The last first: of several events that are to be seen again, the first one counts.
+    for step in sorted(living, key=lambda one: one.seq, reverse=True):
         if _is_to_be_done_anew(step, since, branch):
             tables.supersede_step(step)
+            if step.state == "done":
+                untake(tables, run, step)
     marks = sum(one.kind == "retry" for one in steps)
     tables.add_step(
         StepRecord(

@@ -6,7 +6,7 @@ A deadline decides nothing that was decided before it: the watcher is gone then,
 from perdure.model import ops
 from perdure.model.outcomes import Fired
 from perdure.model.records import Completion, RunRecord, WatcherRecord
-from perdure.store.handlers import waiting
+from perdure.store.handlers import taking, waiting
 from perdure.store.handlers.facts import awaken, tell
 from perdure.store.tables import Tables
 
@@ -24,7 +24,7 @@ def fire_timers(tables: Tables, op: ops.FireTimers) -> Fired:
         tables.delete_signal(signal)
         run = tables.run(signal.run_id)
         if run is not None:
-            waiting.expire(tables, run, signal)
+            taking.expire(tables, run, signal)
     return Fired(len(first_of) + len(expired), tables.next_deadline())
 
 
@@ -34,11 +34,18 @@ def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
         step = tables.step(run.run_id, watcher.generation, watcher.path)
         awaken(tables, run, _retry_due(watcher, 1 if step is None else step.attempt))
         return
-    names = [
-        one.target
-        for one in tables.watchers(run.run_id)
-        if one.path == watcher.path and one.kind == "signal"
-    ]
+    run = waiting.catch_up(tables, run)
+    watchers = [one for one in tables.watchers(run.run_id) if one.path == watcher.path]
+    if not watchers:
+        return  # an event had come before the deadline
+    time_out(tables, run, watcher, watchers)
+
+
+def time_out(
+    tables: Tables, run: RunRecord, watcher: WatcherRecord, watchers: list[WatcherRecord]
+) -> None:
+    """End a wait by its deadline; `watchers` are all that it has."""
+    names = [one.target for one in watchers if one.kind == "signal"]
     if not waiting.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null"):
         return
     for name in names:

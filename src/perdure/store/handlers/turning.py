@@ -8,16 +8,21 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.model import limits, ops
+from perdure.model.keys import digest
 from perdure.model.outcomes import (
     Advanced,
     Buffered,
     Delivered,
     Duplicate,
+    Emitted,
     Fenced,
     Finished,
     Moved,
     NotFound,
+    PutOutcome,
+    Queued,
     Refusal,
+    SendOutcome,
     Started,
     TurnOutcome,
     Wake,
@@ -32,9 +37,9 @@ from perdure.model.records import (
     WatcherRecord,
 )
 from perdure.model.status import TERMINAL
-from perdure.store.handlers import waiting
+from perdure.store.handlers import ledger, queues, taking, waiting
 from perdure.store.handlers.facts import bury, move, put, tell
-from perdure.store.handlers.owning import digest, start_run
+from perdure.store.handlers.owning import start_run
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
 
@@ -149,7 +154,8 @@ def _park_run(tables: Tables, run: RunRecord, release: bool) -> Advanced:
 
 
 def _tell_deadline(tables: Tables, run: RunRecord) -> None:
-    deadlines = [one.deadline_at for one in tables.watchers(run.run_id) if one.deadline_at]
+    watchers = tables.watchers(run.run_id)
+    deadlines = [one.deadline_at for one in watchers if one.deadline_at and not one.held]
     if deadlines:
         tables.wakes.append(Wake("deadline", at=min(deadlines)))
 
@@ -198,9 +204,16 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
                 move(tables, started.run, cancel_requested=True, reason=reason)
             return _encode(started.run.run_id).decode(), None
         return None, _refused(started.code, started.detail, op.send.run_id)
-    outcome = send_signal(tables, op.send)
+    if isinstance(op.send, ops.Emit):
+        return _emitted(tables, run, op.send)
+    run_id = op.send.run_id if isinstance(op.send, ops.SendSignal) else run.run_id
+    outcome: SendOutcome | PutOutcome
+    if isinstance(op.send, ops.SendSignal):
+        outcome = send_signal(tables, op.send)
+    else:
+        outcome = queues.put(tables, op.send)
     match outcome:
-        case Delivered() | Buffered():
+        case Delivered() | Buffered() | Queued():
             return encode_answer(outcome), None
         case Duplicate():
             first = msgspec.Raw(encode_answer(outcome.of).encode())
@@ -210,7 +223,23 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
         case Finished():
             return None, _refused("finished", outcome.status, outcome.run_id)
         case Refusal():
-            return None, _refused(outcome.code, outcome.detail, op.send.run_id, outcome.paths)
+            return None, _refused(outcome.code, outcome.detail, run_id, outcome.paths)
+
+
+def _emitted(tables: Tables, run: RunRecord, op: ops.Emit) -> tuple[str | None, str | None]:
+    """All of a run's events or none: it is one step of it."""
+    refused = ledger.first_refusal(tables, op.events)
+    if refused is not None:
+        return None, _refused(refused.code, refused.detail, run.run_id, refused.paths)
+    chain = {"root_id": run.root_id, "depth": run.depth}
+    events = tuple(replace(one, **chain) for one in op.events)
+    answers: list[object] = []
+    for outcome in ledger.emit(tables, ops.Emit(events=events)):
+        if isinstance(outcome, Duplicate):
+            answers.append({"duplicate_of": msgspec.Raw(encode_answer(outcome.of).encode())})
+        elif isinstance(outcome, Emitted):
+            answers.append(msgspec.Raw(encode_answer(outcome).encode()))
+    return _encode(answers).decode(), None
 
 
 def _cancel_is_ahead(tables: Tables, run: RunRecord) -> bool:
@@ -277,10 +306,7 @@ def reject_signal(tables: Tables, op: ops.RejectSignal) -> TurnOutcome:
     if step is None or step.state != "done":
         return Moved(run.revision, run.pause_requested, run.cancel_requested)
     _record(tables, run, op)
-    rejected = waiting.bury_delivered(tables, run, step, op.reason, "rejected")
-    if rejected is not None:
-        told = {"signal_id": rejected.signal_id, "name": rejected.name}
-        tell(tables, run, "signal.rejected", {**told, "path": op.path, "reason": op.reason})
+    waiting.reject(tables, run, step, op.reason, passed=op.passed)
     tables.put_step(waiting.reopened(step))
     decided = waiting.open_wait(tables, run, op.wait)
     _tell_deadline(tables, run)
@@ -334,14 +360,16 @@ def _tell_waiters(tables: Tables, run: RunRecord, watchers: list[WatcherRecord])
     for watcher in reversed(first_of.values()):
         waiter = tables.run(watcher.run_id)
         in_time = watcher.deadline_at is None or tables.now <= watcher.deadline_at
-        ended = waiting.ended_run(tables, run.run_id, watcher.ix, None)
+        ended = taking.ended_run(tables, run.run_id, watcher.ix, None)
         if waiter is not None and run.parent_run_id == waiter.run_id:
             # Both were cancelled at once and the child was quicker: the parent is to learn of its own cancel
             # here, not of the child's, and closes this wait when it does.
             cancelled = run.status == "cancelled"
             in_time = in_time and not (cancelled and _cancel_is_ahead(tables, waiter))
         if waiter is not None and ended is not None and in_time:
-            waiting.resolve(tables, waiter, watcher.path, **ended)
+            waiter = waiting.catch_up(tables, waiter)
+            if waiting.waits_at(tables, waiter, watcher.path):
+                waiting.resolve(tables, waiter, watcher.path, **ended)
 
 
 def _last_words(run: RunRecord) -> dict[str, object]:

@@ -1,8 +1,7 @@
 """Waits: open them, decide them, close them. One wait has one winner, stored with the completed step.
 
-A wait that opens first looks at what is already there, in this order: a signal to this path, a signal to this
-run, a finished run, the timer; the oldest accepted first. What it finds it takes in the same commit, and the
-run never suspends. A wait past its deadline takes only what was accepted at or before it.
+A wait that opens first looks at what is already there (taking.py). What it does not find it watches for, with one
+watcher for each condition; whoever brings it ends the wait from outside (`resolve`).
 """
 
 import logging
@@ -11,19 +10,23 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from perdure.model import keys, ops
+from perdure.model import ops
+from perdure.model.outcomes import Wake
 from perdure.model.records import (
     Completion,
     Condition,
-    ErrorRecord,
+    CursorRecord,
+    EventRecord,
+    ItemRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
     WaitSpec,
     WatcherRecord,
+    branch_of,
 )
-from perdure.model.status import TERMINAL
 from perdure.store.handlers.facts import awaken, bury, tell
+from perdure.store.handlers.taking import after_of, free_claim, is_held, see, take
 from perdure.store.tables import Tables
 
 log = logging.getLogger("perdure.store")
@@ -40,6 +43,7 @@ def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | No
     if step is not None and any(one.path == wait.path for one in tables.watchers(run.run_id)):
         return None
     spec = _spec(tables.now, wait) if step is None else _decode_spec(step.wait or "")
+    spec = _with_cursors(tables, run, wait, spec)
     step = step or StepRecord(
         run_id=run.run_id,
         generation=run.generation,
@@ -50,7 +54,7 @@ def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | No
         wait=_encode(spec).decode(),
         started_at=tables.now,
     )
-    found = _take(tables, run, wait, spec)
+    found = take(tables, run, wait, spec)
     if found is not None:
         step = replace(step, seq=tables.next_seq(), recorded_at=tables.now, **found)
     if wait.known:
@@ -59,7 +63,7 @@ def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | No
         tables.add_step(step)
     if found is not None:
         return completion_of(step)
-    _watch(tables, run, wait, spec)
+    _watch(tables, run, wait, spec, step.started_at)
     return None
 
 
@@ -74,6 +78,22 @@ def _spec(now: int, wait: ops.Wait) -> WaitSpec:
         if due_at is not None and (deadline_at is None or due_at < deadline_at):
             deadline_at, deadline_ix = due_at, ix
     return WaitSpec(wait.on, deadline_at, deadline_ix)
+
+
+def _with_cursors(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> WaitSpec:
+    """From where on each topic counts. Opened again, a wait goes on after what it was given and did not want."""
+    if not any(one.kind == "topic" for one in spec.on):
+        return spec
+    return replace(
+        spec,
+        after=tuple(
+            max(
+                spec.after[ix] if spec.after else 0,
+                after_of(tables, run, wait.path, one) if one.kind == "topic" else 0,
+            )
+            for ix, one in enumerate(spec.on)
+        ),
+    )
 
 
 def completion_of(step: StepRecord) -> Completion:
@@ -91,125 +111,10 @@ def completion_of(step: StepRecord) -> Completion:
     )
 
 
-def _take(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any] | None:
-    signals = [ix for ix, one in enumerate(wait.on) if one.kind == "signal"]
-    if signals:
-        taken = _take_signal(tables, run, wait, spec, signals)
-        if taken is not None:
-            return taken
-    ended = _first_ended(tables, wait, spec)
-    if ended is not None:
-        return ended
-    if spec.deadline_at is not None and spec.deadline_at <= tables.now:
-        return {"state": "done", "winner": spec.deadline_ix, "value": "null"}
-    return None
-
-
-def _first_ended(tables: Tables, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any] | None:
-    """Of several runs that have ended the one that ended first; a run that never was counts as ended now."""
-    found: list[tuple[int, dict[str, Any]]] = []
-    for ix, condition in enumerate(wait.on):
-        if condition.kind == "run":
-            ended = ended_run(tables, condition.target, ix, spec.deadline_at)
-            if ended is not None:
-                target = tables.run(condition.target)
-                at = None if target is None else target.finished_at
-                found.append((tables.now if at is None else at, ended))
-    return min(found, key=lambda one: one[0])[1] if found else None
-
-
-def _take_signal(
-    tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, signals: list[int]
-) -> dict[str, Any] | None:
-    ix_of = {wait.on[ix].target: ix for ix in reversed(signals)}
-    candidates = [
-        one
-        for one in tables.signals(run.run_id)
-        if one.name in ix_of
-        and one.path in (None, wait.path)
-        and (spec.deadline_at is None or one.received_at <= spec.deadline_at)
-    ]
-    # Addressed to this very path first; then the oldest accepted.
-    for signal in sorted(candidates, key=lambda one: (one.path is None, one.position)):
-        tables.delete_signal(signal)
-        if _is_expired(tables, run, signal):
-            continue
-        told = {"signal_id": signal.signal_id, "name": signal.name, "path": wait.path}
-        tell_delivered(tables, run, told, signal.payload)
-        return {
-            "state": "done",
-            "winner": ix_of[signal.name],
-            "value": signal.payload,
-            "signal_id": signal.signal_id,
-        }
-    return None
-
-
-def _is_expired(tables: Tables, run: RunRecord, signal: SignalRecord) -> bool:
-    if signal.expires_at is None or tables.now <= signal.expires_at:
-        return False
-    expire(tables, run, signal)
-    return True
-
-
-def expire(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
-    """Say on the ledger that a buffered signal outlived its time. The caller removes the row."""
-    told = {"signal_id": signal.signal_id, "name": signal.name}
-    tell(tables, run, "signal.expired", told, event_id=signal.signal_id)
-    _free_claim(tables, run, signal)
-
-
-def claim_on(run: RunRecord, name: str, path: str | None) -> tuple[str, str]:
-    """Where the claim of a `first` signal on this run is kept."""
-    return keys.claim_on(run.run_id, run.generation, name, path)
-
-
-def _free_claim(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
-    """A signal that never reached the workflow gives its claim back: the next one may have it."""
-    for path in {None, signal.path}:
-        claim = claim_on(run, signal.name, path)
-        held = tables.key(*claim)
-        if held is not None and held.answer == signal.signal_id:
-            tables.delete_key(*claim)
-
-
-def tell_delivered(tables: Tables, run: RunRecord, told: dict[str, Any], payload: str) -> None:
-    """The payload goes to the ledger as it is, never parsed here."""
-    told = {**told, "payload": msgspec.Raw(payload.encode())}
-    tell(tables, run, "signal.delivered", told, event_id=told["signal_id"])
-
-
-def ended_run(
-    tables: Tables, run_id: str, ix: int, deadline_at: int | None
-) -> dict[str, Any] | None:
-    """How a wait for a run ends, if that run has ended (in time) or never was."""
-    target = tables.run(run_id)
-    if target is None:
-        missing = ErrorRecord(
-            kind="refused", type="RunNotFound", message=run_id, code="not_found", run_id=run_id
-        )
-        return {"state": "failed", "winner": ix, "error": _encode(missing).decode()}
-    if target.status not in TERMINAL:
-        return None
-    if deadline_at is not None and (target.finished_at or 0) > deadline_at:
-        return None
-    if target.status == "completed":
-        return {"state": "done", "winner": ix, "value": target.output}
-    return {"state": "failed", "winner": ix, "error": _error_of_ended(target)}
-
-
-def _error_of_ended(run: RunRecord) -> str:
-    if run.status == "failed":
-        inner = msgspec.json.decode(run.error or "{}", type=ErrorRecord)
-        return _encode(replace(inner, kind="run", run_id=run.run_id)).decode()
-    kind: Any = run.status  # cancelled or terminated
-    ended = ErrorRecord(kind=kind, type="RunCancelled", message=run.reason or "", run_id=run.run_id)
-    return _encode(ended).decode()
-
-
-def _watch(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> None:
+def _watch(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, since: int) -> None:
     """One watcher for each condition but the timer, which is their deadline; alone it is one itself."""
     others = [(ix, one) for ix, one in enumerate(wait.on) if one.kind != "timer"]
+    held = is_held(spec)
     for ix, condition in others or [(spec.deadline_ix or 0, Condition("timer"))]:
         tables.add_watcher(
             WatcherRecord(
@@ -217,13 +122,19 @@ def _watch(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> No
                 path=wait.path,
                 ix=ix,
                 generation=run.generation,
-                kind=condition.kind,
+                kind="match" if condition.filter else condition.kind,
                 target=condition.target,
-                opened_at=tables.now,
+                opened_at=since,
                 deadline_at=spec.deadline_at,
                 deadline_ix=spec.deadline_ix,
+                entity=condition.entity,
+                after=spec.after[ix] if spec.after else 0,
+                filter=condition.filter or condition.code,
+                held=held,
             )
         )
+    if held:
+        tables.wakes.append(Wake("match", run.run_id))
 
 
 def resolve(
@@ -235,7 +146,7 @@ def resolve(
     value: str | None = None,
     state: Any = "done",
     error: str | None = None,
-    signal_id: str | None = None,
+    taken_id: str | None = None,
 ) -> bool:
     """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
 
@@ -255,7 +166,7 @@ def resolve(
         error=error,
         winner=winner,
         recorded_at=tables.now,
-        signal_id=signal_id,
+        taken_id=taken_id,
     )
     tables.put_step(step)
     tables.delete_watchers(run.run_id, path)
@@ -263,10 +174,96 @@ def resolve(
     return True
 
 
+def deliver_event(
+    tables: Tables, run: RunRecord, watcher: WatcherRecord, event: EventRecord
+) -> bool:
+    """End a wait by an event, and remember that the branch has seen it."""
+    if not resolve(
+        tables,
+        run,
+        watcher.path,
+        winner=watcher.ix,
+        value=event.payload,
+        taken_id=event.event_id,
+    ):
+        return False
+    tables.put_topic_cursor(
+        CursorRecord(
+            run_id=run.run_id,
+            branch=branch_of(watcher.path),
+            topic=watcher.target,
+            entity=watcher.entity,
+            filter=watcher.filter,
+            position=event.position,
+        )
+    )
+    return True
+
+
+def catch_up(tables: Tables, run: RunRecord) -> RunRecord:
+    """Give a run the events that came before what is about to happen to it.
+
+    An event that many wait for reaches them over several commits. Whoever acts on a wait meanwhile asks here first,
+    so it is as if all had been resumed at once: the run as it is then is given back.
+    """
+    if not tables.fan_outs():
+        return run
+    by_path: dict[str, list[WatcherRecord]] = {}
+    for watcher in tables.watchers(run.run_id):
+        if watcher.kind == "topic":
+            by_path.setdefault(watcher.path, []).append(watcher)
+    for watchers in by_path.values():
+        found = [
+            (event.position, watcher.ix, watcher, event)
+            for watcher in watchers
+            if (event := awaited_event(tables, watcher)) is not None
+        ]
+        if found:
+            _, _, watcher, event = min(found, key=lambda one: one[:2])
+            deliver_event(tables, tables.run(run.run_id) or run, watcher, event)
+    return tables.run(run.run_id) or run
+
+
+def waits_at(tables: Tables, run: RunRecord, path: str) -> bool:
+    """Whether the run still waits there."""
+    return any(one.path == path for one in tables.watchers(run.run_id))
+
+
+def awaited_event(tables: Tables, watcher: WatcherRecord) -> EventRecord | None:
+    """The event on the ledger that ends this wait, if it is there already."""
+    return tables.next_event(
+        watcher.target, watcher.entity, watcher.after, recorded_by=watcher.deadline_at
+    )
+
+
+def offer_item(tables: Tables, item: ItemRecord) -> WatcherRecord | None:
+    """Give an item to the run that has waited longest; None when nobody waits for it."""
+    while tables.is_watched("queue", item.queue):
+        watcher = tables.queue_watcher(item.queue)
+        if watcher is None:
+            return None
+        run = tables.run(watcher.run_id)
+        if run is None:
+            tables.delete_watchers(watcher.run_id)
+            continue
+        revision = run.revision
+        run = catch_up(tables, run)
+        if run.revision == revision and resolve(
+            tables,
+            run,
+            watcher.path,
+            winner=watcher.ix,
+            value=item.payload,
+            taken_id=item.item_id,
+        ):
+            return watcher
+    return None
+
+
 def reopened(step: StepRecord) -> StepRecord:
     """A decided wait as it was before: whatever ended it did not count."""
     return replace(
-        step, state="open", seq=0, value=None, winner=None, signal_id=None, recorded_at=None
+        step, state="open", seq=0, value=None, winner=None, taken_id=None, recorded_at=None
     )
 
 
@@ -283,9 +280,52 @@ def close(tables: Tables, run: RunRecord, path: str) -> None:
         tables.delete_watchers(run.run_id, path)
         return
     if step.wait is not None:
+        _give_back(tables, run, step)
+        tables.put_step(replace(step, state="abandoned"))
+
+
+def _give_back(tables: Tables, run: RunRecord, step: StepRecord) -> None:
+    """What a wait had been given when its branch left: a letter, the front of its queue, the next to be seen."""
+    won = won_by(step)
+    if won is not None and won.kind == "signal":
         reason = "the branch that waited was cancelled in the same moment"
         bury_delivered(tables, run, step, reason, "left")
-        tables.put_step(replace(step, state="abandoned"))
+    else:
+        untake(tables, run, step)
+
+
+def untake(tables: Tables, run: RunRecord, step: StepRecord) -> None:
+    """An item goes back to the front of its queue, an event is the next one to be seen: as if never taken."""
+    won = won_by(step)
+    if won is None or step.taken_id is None:
+        return
+    if won.kind == "queue":
+        put_back_item(tables, won.target, step)
+    elif won.kind == "topic":
+        event = tables.event(step.taken_id)
+        if event is not None:
+            see(tables, run, step.path, won, event.position - 1)
+
+
+def put_back_item(tables: Tables, queue: str, step: StepRecord) -> None:
+    """An item that was taken for nothing is the first of its queue again, for whoever waits."""
+    first = tables.first_item(queue, None)
+    item = ItemRecord(
+        item_id=step.taken_id or "",
+        position=(tables.next_seq() if first is None else first.position) - 1,
+        queue=queue,
+        payload=step.value or "null",
+        put_at=step.recorded_at or tables.now,
+    )
+    if offer_item(tables, item) is None:
+        tables.add_item(item)
+
+
+def won_by(step: StepRecord) -> Condition | None:
+    """The condition that ended a wait."""
+    if step.wait is None or step.winner is None:
+        return None
+    return _decode_spec(step.wait).on[step.winner]
 
 
 def bury_delivered(
@@ -295,21 +335,36 @@ def bury_delivered(
     reason: str,
     cause: Literal["rejected", "left"],
 ) -> SignalRecord | None:
-    """Dead-letter the signal that a decided wait holds, under its own id; None if no signal won."""
-    if step.wait is None or step.winner is None or step.signal_id is None:
+    """Dead-letter the signal or item that a decided wait holds, under its own id; None if no such won."""
+    won = won_by(step)
+    if won is None or won.kind not in ("signal", "queue") or step.taken_id is None:
         return None
     signal = SignalRecord(
-        signal_id=step.signal_id,
+        signal_id=step.taken_id,
         position=0,
         run_id=run.run_id,
-        name=_decode_spec(step.wait).on[step.winner].target,
+        name=won.target,
         path=None,
         payload=step.value or "null",
         policy="all",
         on_end="dead_letter",
         received_at=step.recorded_at or tables.now,
     )
-    bury(tables, run, signal, reason, cause)
-    if cause == "rejected":
-        _free_claim(tables, run, replace(signal, path=step.path))
+    bury(tables, run, signal, reason, cause, "item" if won.kind == "queue" else "signal")
+    if cause == "rejected" and won.kind == "signal":
+        free_claim(tables, run, replace(signal, path=step.path))
     return signal
+
+
+def reject(tables: Tables, run: RunRecord, step: StepRecord, reason: str, *, passed: bool) -> None:
+    """What ended a wait does not fit it: a letter, and a fact. An event concerns others too and stays as it is."""
+    won = won_by(step)
+    buried = bury_delivered(tables, run, step, reason, "rejected")
+    if won is None or passed:
+        return
+    told: dict[str, Any] = {"name": won.target, "path": step.path, "reason": reason}
+    if buried is not None:
+        told = {"signal_id": buried.signal_id, **told}
+    elif step.taken_id is not None:
+        told = {"event_id": step.taken_id, **told}
+    tell(tables, run, "signal.rejected", told)

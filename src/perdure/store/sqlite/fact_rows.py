@@ -1,10 +1,8 @@
-"""Keys, events and dead letters: what must not happen twice, what happened, what reached nobody.
+"""Keys and dead letters: what must not happen twice, and what reached nobody.
 
-All three are written once and never changed; keys and letters may go, an event stays. Positions are
-dense: the last one is remembered, or read before the first event of a batch.
+Both are written once and never changed; they may go.
 """
 
-from perdure.model.ids import Ids
 from perdure.model.records import DeadLetterRecord, KeyRecord
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
@@ -13,18 +11,11 @@ from perdure.store.sqlite.statements import Statements, as_json, decode_keys, de
 
 
 class FactRows(LoadedRows):
-    """The keys, events and dead letters of one batch."""
-
-    _ids: Ids  # given by the whole
+    """The keys and dead letters of one batch."""
 
     def __init__(self, sql: Statements, remembered: Remembered) -> None:
         super().__init__(sql, remembered)
-        self._position = remembered.position
-
         self._added_keys: list[KeyRecord] = []
-        # Bare columns in the order of their statements: nobody reads an event within its batch.
-        self._plain_events: list[object] = []
-        self._caused_events: list[object] = []
         self._added_letters: dict[str, DeadLetterRecord] = {}
         self._gone_letters: dict[str, None] = {}
 
@@ -49,30 +40,10 @@ class FactRows(LoadedRows):
         self._sql.run("delete_key", {"scope": scope, "key": key})
         self._keys[scope, key] = None
 
-    def append_event(
-        self,
-        type: str,
-        payload: str,
-        event_id: str | None,
-        entity_type: str | None,
-        entity_id: str | None,
-        root_id: str | None = None,
-        depth: int = 0,
-        caused_by: str | None = None,
-    ) -> None:
-        position = self._position
-        if position is None:
-            position = self._sql.row("last_position")[0]
-        self._position = position = position + 1
-        now = self.now
-        if event_id is None:
-            event_id = self._ids.ulid(now)
-        if root_id is None and caused_by is None and not depth:
-            self._plain_events += (position, event_id, type, entity_type, entity_id, payload, now)
-        else:
-            cause = (caused_by, root_id, depth)
-            self._caused_events += (position, event_id, type, entity_type, entity_id, payload)
-            self._caused_events += (*cause, now)
+    def expire_keys(self, limit: int) -> int:
+        self.flush()
+        self._keys.clear()
+        return self._sql.run("expire_keys", {"now": self.now, "limit": limit})
 
     def dead_letter(self, dead_letter_id: str) -> DeadLetterRecord | None:
         try:
@@ -102,12 +73,6 @@ class FactRows(LoadedRows):
         if self._added_keys:
             shapes.insert_keys.write(sql, self._added_keys)
             self._added_keys.clear()
-        if self._plain_events:
-            shapes.insert_plain_events.write_flat(sql, self._plain_events)
-            self._plain_events.clear()
-        if self._caused_events:
-            shapes.insert_events.write_flat(sql, self._caused_events)
-            self._caused_events.clear()
         if self._gone_letters:
             sql.run("delete_dead_letters", {"dead_letter_ids": as_json(list(self._gone_letters))})
             self._gone_letters.clear()

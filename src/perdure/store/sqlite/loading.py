@@ -25,6 +25,7 @@ from perdure.store.sqlite.remembered import Remembered
 from perdure.store.sqlite.statements import (
     Statements,
     as_json,
+    decode_cursors,
     decode_keys,
     decode_pairs,
     decode_runs,
@@ -51,7 +52,9 @@ class LoadedRows(Tables):
         self._signals = remembered.signals
         self._waits = remembered.waits
         self._unwatched = remembered.unwatched
+        self._cursors = remembered.cursors
         self._workflows = remembered.workflows
+        self._channels = remembered.channels
 
         self._touched: dict[str, None] = {}  # runs that may not be worth remembering
         self._deleted_runs: dict[str, None] = {}  # that the file still has
@@ -75,6 +78,7 @@ class LoadedRows(Tables):
         want.runs = {one for one in want.runs if one not in self._runs}
         want.inside = {one for one in want.inside if not self._is_known_inside(one)}
         want.targets -= self._unwatched
+        want.seeing = {one for one in want.seeing if one not in self._cursors} - self._unwatched
         want.waits = {at for at in want.waits if at[1] not in self._waits.get(at[0], ())}
         if not want.only_runs():
             self._load(want)
@@ -88,7 +92,7 @@ class LoadedRows(Tables):
 
     def _load(self, want: Wanted) -> None:
         """Load whole neighbourhoods. Only for keys of which the working set holds nothing yet."""
-        runs, watchers, signals, open_steps, steps, keys, on_run, children = self._sql.row(
+        runs, watchers, signals, open_steps, steps, keys, on_run, children, cursors = self._sql.row(
             "prefetch",
             {
                 "runs": as_json(list(want.runs)),
@@ -97,6 +101,7 @@ class LoadedRows(Tables):
                 "waits": as_json(list(want.waits)),
                 "keys": as_json(list(want.keys)),
                 "parents": as_json(list(want.parents)),
+                "seeing": as_json(list(want.seeing)),
             },
         )
         self._keep_runs(want.runs, decode_runs(runs))
@@ -117,6 +122,10 @@ class LoadedRows(Tables):
         self._children.update((run_id, []) for run_id in want.parents)
         for parent_id, run_id in decode_pairs(children):
             self._children[parent_id].append(run_id)
+        self._cursors.update((run_id, {}) for run_id in want.seeing)
+        for one in decode_cursors(cursors):
+            place = (one.branch, one.topic, one.entity, one.filter)
+            self._cursors[one.run_id][place] = one
 
     def _keep_runs(self, asked: Iterable[str], found: list[RunRecord]) -> None:
         rows = self._runs
@@ -144,7 +153,7 @@ class LoadedRows(Tables):
             self._touched[run_id] = None
 
     def _read(
-        self, decode: Callable[[str], list[_Record]], name: str, **params: object
+        self, decode: Callable[[str], list[_Record]], name: str, /, **params: object
     ) -> list[_Record]:
         if self._deleted_runs:
             self._flush_deleted()

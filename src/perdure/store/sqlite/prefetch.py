@@ -14,7 +14,7 @@ from perdure.model import keys, ops
 class Wanted:
     """Keys of rows, by the part they play (see the query `prefetch`)."""
 
-    __slots__ = ("inside", "keys", "parents", "runs", "targets", "waits")
+    __slots__ = ("inside", "keys", "parents", "runs", "seeing", "targets", "waits")
 
     def __init__(self) -> None:
         self.runs: set[str] = set()
@@ -23,9 +23,12 @@ class Wanted:
         self.parents: set[str] = set()
         self.waits: set[tuple[str, str]] = set()
         self.keys: set[tuple[str, str]] = set()
+        self.seeing: set[str] = set()
 
     def only_runs(self) -> bool:
-        return not (self.inside or self.targets or self.parents or self.waits or self.keys)
+        return not (
+            self.inside or self.targets or self.parents or self.waits or self.keys or self.seeing
+        )
 
 
 def wanted(batch: Iterable[ops.Op[Any]], whole: Container[str] = ()) -> Wanted:
@@ -84,14 +87,14 @@ def _suspend(want: Wanted, op: ops.Suspend) -> None:
         for condition in wait.on:
             if condition.kind == "run":
                 want.runs.add(condition.target)
+            elif condition.kind == "topic":
+                want.seeing.add(op.run_id)
 
 
 def _record_send(want: Wanted, op: ops.RecordSend) -> None:
     _turn(want, op)
-    if isinstance(op.send, ops.StartRun):
-        _start_run(want, op.send)
-    elif op.send is not None:
-        _send_signal(want, op.send)
+    if op.send is not None:
+        _looks[type(op.send)](want, op.send)
 
 
 def _record_cancel(want: Wanted, op: ops.RecordCancel) -> None:
@@ -134,6 +137,24 @@ def _send_signal(want: Wanted, op: ops.SendSignal) -> None:
         want.keys.add(keys.claim_on(op.run_id, 0, op.name, op.path))
 
 
+def _emit(want: Wanted, op: ops.Emit) -> None:
+    for new in op.events:
+        if new.key is not None:
+            want.keys.add((keys.emit_scope(new.type), new.key))
+
+
+def _put(want: Wanted, op: ops.Put) -> None:
+    if op.key is not None:
+        want.keys.add((keys.put_scope(op.queue), op.key))
+
+
+def _effects(want: Wanted, op: ops.AdvanceCursor | ops.CommitEffects) -> None:
+    for effect in op.effects:
+        _looks[type(effect.op)](want, effect.op)
+    scope = keys.consumer_scope(op.name if isinstance(op, ops.AdvanceCursor) else op.consumer)
+    want.keys.update((scope, key) for key in op.finished)
+
+
 # Ops that are missing here ask an index first and prefetch from its answer, or touch no run.
 _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.StartRun: _start_run,
@@ -154,4 +175,9 @@ _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.Resume: _run_only,
     ops.Retry: _run_only,
     ops.SendSignal: _send_signal,
+    ops.Emit: _emit,
+    ops.ResolveWait: lambda want, op: _inside(want, op.run_id),
+    ops.Put: _put,
+    ops.AdvanceCursor: _effects,
+    ops.CommitEffects: _effects,
 }

@@ -1,7 +1,7 @@
 -- Every statement of the SQLite store but the schema. Three marks are filled in by statements.py:
 --
 --   {run as json}, {step as json of s}   a json_object of every field of that record (of that table)
---   {run columns}                        the fields of that record, as a list of columns
+--   {run columns}, {run values}          the fields of that record, as a list of columns or of :parameters
 --   {rows}                               values (?, …), (?, …), …: many rows bound by one call
 --
 -- A read gives one row of JSON arrays, and a write takes many rows, because every call of the driver gives up
@@ -16,9 +16,17 @@
 pragma data_version;
 
 -- name: last_commit
--- The number of the last commit, asked only when it was not ours; and what code the file needs by now, because
--- whoever wrote may have migrated it.
-select coalesce(max(number), 0), (select value from meta where name = 'min_code') from commits;
+-- Asked only when the last commit was not ours: its number; what code the file needs by now, because whoever wrote may
+-- have migrated it; the last position; which events have more runs to resume; which of the engine's facts are awaited.
+select
+    coalesce(max(number), 0),
+    (select value from meta where name = 'min_code'),
+    (select coalesce(max(position), 0) from events),
+    (select json_group_array(position) from (select position from fan_outs order by position)),
+    (select json_group_array(value) from json_each(:facts) where exists (
+        select 1 from watchers where kind = 'topic' and target = value and target <> ''
+     ))
+from commits;
 
 -- name: prefetch_runs
 -- All that plain step results need.
@@ -55,7 +63,9 @@ select
     (select json_group_array({watcher as json}) from watchers
      where kind = 'run' and target <> '' and target in (select value from json_each(:targets))),
     (select json_group_array(json_array(parent_run_id, run_id)) from runs
-     where parent_run_id in (select value from json_each(:parents)) and finished_at is null);
+     where parent_run_id in (select value from json_each(:parents)) and finished_at is null),
+    (select json_group_array({cursor as json}) from cursors
+     where run_id in (select value from json_each(:seeing)));
 
 
 -- --- a batch: rows that were not prefetched ----------------------------------------------------------
@@ -83,6 +93,138 @@ select json_group_array({watcher as json}) from watchers where run_id = :run_id;
 select json_group_array({watcher as json}) from watchers
 where kind = 'run' and target <> '' and target = :run_id;
 
+-- name: cursors
+-- How far one run has seen topics.
+select json_group_array({cursor as json}) from cursors where run_id = :run_id;
+
+-- name: is_watched
+-- Whether anybody waits for a topic or queue.
+select exists (select 1 from watchers where kind = :kind and target = :target and target <> '');
+
+-- name: topic_watchers
+-- Two walks along one index, for any entity and for the event's own, each no longer than asked for; then merged by
+-- age. Those that the event came too early or too late for are stepped over.
+select json_group_array({watcher as json}) from (
+    select * from (
+        select * from watchers
+        where kind = 'topic' and target = :topic and target <> '' and entity = ''
+        and after < :position and (deadline_at is null or deadline_at >= :recorded_at)
+        order by opened_at, run_id, path, ix limit :limit
+    )
+    union all
+    select * from (
+        select * from watchers
+        where kind = 'topic' and target = :topic and target <> '' and entity = :entity and :entity <> ''
+        and after < :position and (deadline_at is null or deadline_at >= :recorded_at)
+        order by opened_at, run_id, path, ix limit :limit
+    )
+    order by opened_at, run_id, path, ix limit :limit
+);
+
+-- name: queue_watchers
+-- Who has waited longest for a queue. A wait past its deadline takes nothing any more.
+select json_group_array({watcher as json}) from (
+    select * from watchers
+    where kind = 'queue' and target = :queue and target <> '' and entity = ''
+    and (deadline_at is null or deadline_at >= :now)
+    order by opened_at, run_id, path, ix limit :limit
+);
+
+-- name: first_items
+-- The oldest items of a queue that were put by then.
+select json_group_array({item as json}) from (
+    select * from queue_items where queue = :queue and (:put_by is null or put_at <= :put_by)
+    order by position limit :limit
+);
+
+-- name: event
+-- One event by its id.
+select json_group_array({event as json}) from events where event_id = :event_id;
+
+-- name: event_at
+-- One event by its place.
+select json_group_array({event as json}) from events where position = :position;
+
+-- name: last_of_topic
+-- Where the newest event of a type is: one look at the end of its part of the index.
+select max(position) from events where type = :type;
+
+-- name: next_event
+-- The first event of a topic after a position; {order} is "asc", or "desc" for the newest.
+select json_group_array({event as json}) from (
+    select * from events
+    where type = :type and position > :after
+    and (:recorded_by is null or recorded_at <= :recorded_by) and (:repeats or not repeated)
+    order by position {order} limit 1
+);
+
+-- name: next_event_about
+-- The same about one entity.
+select json_group_array({event as json}) from (
+    select * from events
+    where type = :type and entity_type = :entity_type and entity_id = :entity_id
+    and entity_type <> 'run' and position > :after
+    and (:recorded_by is null or recorded_at <= :recorded_by) and (:repeats or not repeated)
+    order by position {order} limit 1
+);
+
+-- name: next_event_about_run
+-- The same about a run, whose timeline is short.
+select json_group_array({event as json}) from (
+    select * from events
+    where +type = :type and entity_type = :entity_type and entity_id = :entity_id and position > :after
+    and (:recorded_by is null or recorded_at <= :recorded_by) and (:repeats or not repeated)
+    order by position {order} limit 1
+);
+
+-- name: started_under
+-- How many runs the chain of one event has started; counted no further than asked.
+select count(*) from (
+    select 1 from runs where root_id = :root_id and root_id is not null limit :limit
+);
+
+-- name: consumer
+-- One reader of the ledger.
+select json_group_array({consumer as json}) from consumers where name = :name;
+
+-- name: consumers
+-- All readers of the ledger: a handful.
+select json_group_array({consumer as json}) from consumers;
+
+-- name: subscription
+-- One rule.
+select json_group_array({subscription as json}) from subscriptions where name = :name;
+
+-- name: parked_event
+-- One event that a consumer could not deal with.
+select json_group_array({parked as json}) from parked
+where consumer = :consumer and position = :position and subscription = :subscription;
+
+-- name: deferred_start
+-- One start that a bound has put off.
+select json_group_array({deferred as json}) from deferred
+where position = :position and subscription = :subscription;
+
+-- name: oldest_needed
+-- The first event that a parked or deferred row of some age still needs.
+select
+    (select json_array(position, consumer) from parked
+     where parked_at >= :idle_before order by position limit 1),
+    (select json_array(position, subscription) from deferred
+     where deferred_at >= :idle_before order by position limit 1);
+
+-- name: first_position
+-- The oldest event that is kept.
+select coalesce(min(position), 1) from events;
+
+-- name: recorded_at
+-- When an event was recorded; its neighbour answers for one that is gone.
+select recorded_at from events where position >= :position order by position limit 1;
+
+-- name: channel
+-- A topic or queue of the catalogue.
+select json_group_array({channel as json}) from channels where kind = :kind and name = :name;
+
 -- name: signals
 -- What is buffered for one run.
 select json_group_array({signal as json}) from signals where run_id = :run_id;
@@ -103,10 +245,6 @@ select json_group_array({letter as json}) from dead_letters where dead_letter_id
 -- name: dead_letters
 -- The dead letters of one run.
 select json_group_array({letter as json}) from dead_letters where run_id = :run_id;
-
--- name: last_position
--- Positions are dense, so the next one is the highest plus one; the transaction keeps others out.
-select coalesce(max(position), 0) from events;
 
 
 -- --- a batch: questions that an index answers --------------------------------------------------------
@@ -164,7 +302,7 @@ select json_group_array(run_id) from (
 -- name: due_watchers
 -- Deadlines that have passed, earliest first.
 select json_group_array({watcher as json}) from (
-    select * from watchers where deadline_at <= :now
+    select * from watchers where deadline_at <= :now and held = 0
     order by deadline_at, run_id, path, ix limit :limit
 );
 
@@ -177,7 +315,7 @@ select json_group_array({signal as json}) from (
 -- name: next_deadline
 -- Two looks at the low end of two indexes.
 select
-    (select min(deadline_at) from watchers where deadline_at is not null),
+    (select min(deadline_at) from watchers where deadline_at is not null and held = 0),
     (select min(expires_at) from signals where expires_at is not null);
 
 
@@ -190,7 +328,7 @@ insert into runs ({run columns}) select * from ({rows}) limit ?;
 -- name: insert_plain_runs
 -- A run that was just started, with no tags, entity, key or parent: a third of the columns to bind.
 insert into runs (
-    run_id, workflow, version, status, input, created_at, owner, fence, ready_at,
+    run_id, workflow, version, status, input, created_at, owner, fence, ready_at, position,
     generation, revision, pause_requested, cancel_requested, depth
 )
 select *, 0, 0, 0, 0, 0 from ({rows}) limit ?;
@@ -242,7 +380,7 @@ select *, 'open', 0, 1, 0 from ({rows}) limit ?;
 -- A wait that has a row, ended by its winner.
 update steps set
     state = v.column4, seq = v.column5, value = v.column6, error = v.column7, winner = v.column8,
-    recorded_at = v.column9, signal_id = v.column10
+    recorded_at = v.column9, taken_id = v.column10
 from (select * from ({rows}) limit ?) as v
 where steps.run_id = v.column1 and steps.generation = v.column2 and steps.path = v.column3
 and steps.superseded = 0;
@@ -254,7 +392,7 @@ on conflict (run_id, generation, path, superseded) do update set
     kind = excluded.kind, name = excluded.name, state = excluded.state, seq = excluded.seq,
     value = excluded.value, error = excluded.error, attempt = excluded.attempt, winner = excluded.winner,
     wait = excluded.wait, started_at = excluded.started_at, recorded_at = excluded.recorded_at,
-    retry_at = excluded.retry_at, signal_id = excluded.signal_id;
+    retry_at = excluded.retry_at, taken_id = excluded.taken_id;
 
 -- name: supersede_step
 -- The living row takes the next number of its path and is never found by path again.
@@ -296,10 +434,10 @@ insert into keys ({key columns}) select * from ({rows}) limit ?;
 -- name: insert_events
 -- Positions were given in order; the ledger never changes a row.
 insert into events (
-    position, event_id, type, entity_type, entity_id, payload, caused_by, root_id, depth, occurred_at,
-    recorded_at
+    position, event_id, type, entity_type, entity_id, payload, caused_by, root_id, depth, key, trace, repeated,
+    occurred_at, recorded_at
 )
-select *, column10 from ({rows}) limit ?;
+select * from ({rows}) limit ?;
 
 -- name: insert_plain_events
 -- Facts without a cause and a chain, which are nearly all the engine's own.
@@ -307,6 +445,77 @@ insert into events (
     position, event_id, type, entity_type, entity_id, payload, occurred_at, recorded_at, depth
 )
 select *, column7, 0 from ({rows}) limit ?;
+
+-- name: put_cursors
+-- A branch has seen a topic up to here.
+insert into cursors ({cursor columns}) select * from ({rows}) where true limit ?
+on conflict (run_id, branch, topic, entity, filter) do update set position = excluded.position;
+
+-- name: insert_items
+-- Items nobody waited for.
+insert into queue_items ({item columns}) select * from ({rows}) limit ?;
+
+-- name: delete_items
+-- Taken or purged.
+delete from queue_items where item_id in (select value from json_each(:item_ids));
+
+-- name: insert_fan_out
+-- An event has more runs to resume.
+insert or ignore into fan_outs (position) values (:position);
+
+-- name: delete_fan_out
+-- All are resumed.
+delete from fan_outs where position = :position;
+
+-- name: allow_retention
+-- The trigger lets deletes pass while this row is there, within the transaction.
+insert or replace into meta (name, value) values ('retention', '');
+
+-- name: trim_events
+-- The oldest events, never the newest one: the next position must not be given twice.
+delete from events where position <= :upto and position < (select max(position) from events);
+
+-- name: forbid_retention
+-- The ledger is append-only again.
+delete from meta where name = 'retention';
+
+-- name: expire_keys
+-- Keys whose time has run out, the oldest first.
+delete from keys where (scope, key) in (
+    select scope, key from keys where expires_at <= :now order by expires_at limit :limit
+);
+
+-- name: put_consumer
+-- A cursor moves, or its owner changes.
+insert or replace into consumers ({consumer columns}) values ({consumer values});
+
+-- name: put_subscription
+-- A rule is made or changed.
+insert or replace into subscriptions ({subscription columns}) values ({subscription values});
+
+-- name: delete_subscription
+-- A rule goes.
+delete from subscriptions where name = :name;
+
+-- name: delete_deferred_of
+-- And what it had put off.
+delete from deferred where subscription = :name;
+
+-- name: put_parked
+-- An event could not be dealt with.
+insert or replace into parked ({parked columns}) values ({parked values});
+
+-- name: delete_parked
+-- It was fired anew, or dropped.
+delete from parked where consumer = :consumer and position = :position and subscription = :subscription;
+
+-- name: put_deferred
+-- A start is put off.
+insert or replace into deferred ({deferred columns}) values ({deferred values});
+
+-- name: delete_deferred
+-- It was started, or dropped.
+delete from deferred where position = :position and subscription = :subscription;
 
 -- name: insert_dead_letters
 -- Signals that nobody can take any more. A letter that a retry put back was deleted then, so it may die again.
@@ -342,6 +551,10 @@ delete from watchers where run_id in (select value from json_each(:run_ids));
 -- name: delete_signals_of
 -- Likewise.
 delete from signals where run_id in (select value from json_each(:run_ids));
+
+-- name: delete_cursors_of
+-- How far it had seen topics.
+delete from cursors where run_id in (select value from json_each(:run_ids));
 
 -- name: delete_keys_of
 -- Keys live as long as their run.
@@ -387,6 +600,14 @@ where (input_schema, output_schema, signals, strict_signals) is not (
 );
 
 
+-- name: put_channel
+-- Changes nothing, and counts nothing, when the line stands there just so.
+insert into channels ({channel columns}) values ({channel values})
+on conflict (kind, name) do update set
+    schema = excluded.schema, enforce = excluded.enforce, repeats = excluded.repeats
+where (schema, enforce, repeats) is not (excluded.schema, excluded.enforce, excluded.repeats);
+
+
 -- --- reads -------------------------------------------------------------------------------------------
 
 -- name: settled
@@ -412,14 +633,15 @@ where run_id in (select value from json_each(:run_ids)) and finished_at is not n
 -- Looks at the low ends of three indexes, in that of ready runs one for each workflow that the asker knows. Only for
 -- one who asks for all workflows, as no worker does, it is read from end to end.
 select
-    (select min(deadline_at) from watchers where deadline_at is not null),
+    (select min(deadline_at) from watchers where deadline_at is not null and held = 0),
     (select min(expires_at) from signals where expires_at is not null),
     iif(:workflows is null,
         (select min(ready_at) from runs where ready_at is not null),
         (select min((
             select min(ready_at) from runs
             where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at is not null
-         )) from json_each(:workflows) as known));
+         )) from json_each(:workflows) as known)),
+    exists (select 1 from fan_outs);
 
 -- name: sweep
 -- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.
@@ -465,13 +687,109 @@ select json_group_array({step as json}) from (
 );
 
 -- name: find_waiting
--- One index gives them by target, then run and path.
+-- One index gives them by target, longest waiting first.
 select json_group_array({watcher as json}) from (
     select * from watchers
-    where kind = 'signal' and target <> '' and target = :signal
-    and (run_id, path) > (:after_run_id, :after_path)
+    where kind = 'signal' and target <> '' and target = :signal and entity = ''
+    and (opened_at, run_id, path, ix) > (:opened_at, :run_id, :path, :ix)
     and (:opened_before is null or opened_at < :opened_before)
+    order by opened_at, run_id, path, ix limit :limit
+);
+
+-- name: waiting_for_topic
+-- Who waits for a topic, with a filter or without, whatever the entity: all of one topic are sorted by age.
+select json_group_array({watcher as json}) from (
+    select * from watchers
+    where kind in ('topic', 'match') and target <> '' and target = :topic
+    and (opened_at, run_id, path, ix) > (:opened_at, :run_id, :path, :ix)
+    order by opened_at, run_id, path, ix limit :limit
+);
+
+-- name: matches
+-- Watchers that a filter must be asked about; a walk along one part of the index by target.
+select json_group_array({watcher as json}) from (
+    select * from watchers
+    where kind = 'match' and target <> '' and (run_id, path, ix) > (:run_id, :path, :ix)
     order by run_id, path, ix limit :limit
+);
+
+-- name: page_items
+-- What is in a queue, oldest first.
+select json_group_array({item as json}) from (
+    select * from queue_items where queue = :queue and position > :after order by position limit :limit
+);
+
+-- name: queue_counts
+-- Every queue that holds something, read from its index.
+select json_group_object(queue, n) from (
+    select queue, count(*) as n from queue_items group by queue order by queue
+);
+
+-- name: span
+-- The oldest event that is kept, and the newest: the two ends of the table.
+select (select coalesce(min(position), 1) from events), (select coalesce(max(position), 0) from events);
+
+-- name: all_channels
+-- The topics and queues of the catalogue.
+select json_group_array({channel as json}) from channels;
+
+-- name: all_subscriptions
+-- All rules.
+select json_group_array({subscription as json}) from subscriptions;
+
+-- name: known_keys
+-- Which of these keys were used.
+select json_group_array(k.key) from json_each(:keys) as w
+cross join keys as k on k.scope = :scope and k.key = w.value
+where k.expires_at is null or k.expires_at > :now;
+
+-- name: keys_have_expired
+-- One look at the low end of an index.
+select exists (select 1 from keys where expires_at <= :now);
+
+-- name: vitals
+-- Counted no further than a bound, and two looks at indexes.
+select
+    (select count(*) from (
+        select 1 from watchers where deadline_at <= :now and held = 0 limit :limit)),
+    (select min((
+        select min(ready_at) from runs
+        where workflow = w.name and version = w.version and ready_at <= :now
+     )) from workflows as w),
+    (select count(*) from (select 1 from parked limit :limit)),
+    (select count(*) from (select 1 from deferred limit :limit)),
+    (select count(*) from (select 1 from dead_letters limit :limit));
+
+-- name: page_parked
+-- Parked events, of one consumer or all.
+select json_group_array({parked as json}) from (
+    select * from parked
+    where (:only is null or consumer = :only)
+    and (consumer, position, subscription) > (:consumer, :position, :subscription)
+    order by consumer, position, subscription limit :limit
+);
+
+-- name: page_deferred
+-- Starts that were put off.
+select json_group_array({deferred as json}) from (
+    select * from deferred where (position, subscription) > (:position, :subscription)
+    order by position, subscription limit :limit
+);
+
+-- name: page_events_by_time
+-- The ledger by when things happened.
+select json_group_array({event as json}) from (
+    select * from events where (occurred_at, position) > (:occurred_at, :position)
+    order by occurred_at, position limit :limit
+);
+
+-- name: page_timeline
+-- What happened to one entity, in that order.
+select json_group_array({event as json}) from (
+    select * from events
+    where entity_type = :entity_type and entity_id = :entity_id
+    and (occurred_at, position) > (:occurred_at, :position)
+    order by occurred_at, position limit :limit
 );
 
 -- name: signal
@@ -581,7 +899,15 @@ select
         'events', (select count(*) from events),
         'dead_letters', (select count(*) from dead_letters),
         'workers', (select count(*) from workers),
-        'workflows', (select count(*) from workflows)
+        'workflows', (select count(*) from workflows),
+        'cursors', (select count(*) from cursors),
+        'queue_items', (select count(*) from queue_items),
+        'fan_outs', (select count(*) from fan_outs),
+        'consumers', (select count(*) from consumers),
+        'subscriptions', (select count(*) from subscriptions),
+        'parked', (select count(*) from parked),
+        'deferred', (select count(*) from deferred),
+        'channels', (select count(*) from channels)
     );
 
 

@@ -17,25 +17,38 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
     DeadLetterRecord,
+    DeferredRecord,
     EventRecord,
+    ItemRecord,
+    ParkedRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
+    SubscriptionRecord,
     WatcherRecord,
     WorkflowRecord,
 )
-from perdure.store.base import Due, RunFilter
-from perdure.store.sqlite import opening
+from perdure.store.base import Due, RunFilter, Vitals, WatcherPlace
+from perdure.store.sqlite import event_rows, opening
 from perdure.store.sqlite.statements import (
     Statements,
     as_json,
+    decode_channels,
+    decode_consumers,
+    decode_deferred,
     decode_events,
+    decode_ids,
+    decode_items,
     decode_letters,
     decode_owners,
+    decode_parked,
     decode_runs,
     decode_signals,
     decode_steps,
+    decode_subscriptions,
     decode_watchers,
     decode_workflows,
     in_parts,
@@ -46,6 +59,7 @@ from perdure.store.sqlite.statements import (
 Found = TypeVar("Found")
 
 _threads = 2
+_counted_max = 1_000_000
 _decode_swept = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decode_counts = msgspec.json.Decoder(dict[str, int]).decode
 
@@ -136,9 +150,9 @@ def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:
 
 def due(sql: Statements, workflows: list[tuple[str, int]] | None) -> Due:
     known = None if workflows is None else as_json(workflows)
-    deadline_at, expires_at, ready_at = sql.row("due", {"workflows": known})
+    deadline_at, expires_at, ready_at, fan_out = sql.row("due", {"workflows": known})
     deadlines = [at for at in (deadline_at, expires_at) if at is not None]
-    return Due(min(deadlines, default=None), ready_at)
+    return Due(min(deadlines, default=None), ready_at, bool(fan_out))
 
 
 def sweep(sql: Statements, after: str, limit: int) -> tuple[list[str], str]:
@@ -157,6 +171,45 @@ def has_orphans(sql: Statements, is_live: Callable[[str, int], bool]) -> bool:
 def catalogue(sql: Statements) -> list[WorkflowRecord]:
     rows = sql.records(decode_workflows, "catalogue")
     return sorted(rows, key=lambda one: (one.name, one.version))
+
+
+def channels(sql: Statements) -> list[ChannelRecord]:
+    rows = sql.records(decode_channels, "all_channels")
+    return sorted(rows, key=lambda one: (one.kind, one.name))
+
+
+def span(sql: Statements) -> tuple[int, int]:
+    first, last = sql.row("span")
+    return first, last
+
+
+def matches(sql: Statements, after: tuple[str, str, int] | None, limit: int) -> list[WatcherRecord]:
+    run_id, path, ix = after or ("", "", -1)
+    params = {"run_id": run_id, "path": path, "ix": ix, "limit": limit}
+    return sql.records(decode_watchers, "matches", params)
+
+
+def consumers(sql: Statements) -> list[ConsumerRecord]:
+    return sorted(sql.records(decode_consumers, "consumers"), key=lambda one: one.name)
+
+
+def subscriptions(sql: Statements) -> list[SubscriptionRecord]:
+    rows = sql.records(decode_subscriptions, "all_subscriptions")
+    return sorted(rows, key=lambda one: one.name)
+
+
+def known_keys(sql: Statements, scope: str, keys: list[str], now: int) -> set[str]:
+    params = {"scope": scope, "keys": as_json(keys), "now": now}
+    return set(sql.records(decode_ids, "known_keys", params))
+
+
+def keys_have_expired(sql: Statements, now: int) -> bool:
+    return bool(sql.row("keys_have_expired", {"now": now})[0])
+
+
+def vitals(sql: Statements, now: int) -> Vitals:
+    row = sql.row("vitals", {"now": now, "limit": _counted_max})
+    return Vitals(**dict(zip(Vitals.__struct_fields__, row, strict=True)))
 
 
 # --- for people ----------------------------------------------------------------------------------
@@ -238,18 +291,23 @@ def find_waiting(
     sql: Statements,
     signal: str,
     opened_before: int | None,
-    after: tuple[str, str] | None,
+    after: WatcherPlace | None,
     limit: int,
 ) -> list[WatcherRecord]:
-    after_run_id, after_path = after or ("", "")
-    params = {
-        "signal": signal,
-        "opened_before": opened_before,
-        "after_run_id": after_run_id,
-        "after_path": after_path,
-        "limit": limit,
-    }
-    return sql.records(decode_watchers, "find_waiting", params)
+    params = {"signal": signal, "opened_before": opened_before, "limit": limit}
+    return sql.records(decode_watchers, "find_waiting", {**params, **_place(after)})
+
+
+def topic_watchers(
+    sql: Statements, topic: str, after: WatcherPlace | None, limit: int
+) -> list[WatcherRecord]:
+    params = {"topic": topic, "limit": limit, **_place(after)}
+    return sql.records(decode_watchers, "waiting_for_topic", params)
+
+
+def _place(after: WatcherPlace | None) -> dict[str, object]:
+    names = ("opened_at", "run_id", "path", "ix")
+    return dict(zip(names, after or (-1, "", "", -1), strict=True))
 
 
 def buffered(sql: Statements, run_id: str) -> list[SignalRecord]:
@@ -299,6 +357,57 @@ def events(
         return decode_events(sql.connection.execute(text, asked).fetchone()[0])
 
     return in_parts(page, after, limit, lambda one: one.position)
+
+
+def events_by_time(
+    sql: Statements, after: tuple[int, int] | None, limit: int, entity: tuple[str, str] | None
+) -> list[EventRecord]:
+    about = {} if entity is None else {"entity_type": entity[0], "entity_id": entity[1]}
+    name = "page_timeline" if about else "page_events_by_time"
+
+    def page(after: tuple[int, int], limit: int) -> list[EventRecord]:
+        params = {"occurred_at": after[0], "position": after[1], "limit": limit, **about}
+        return sql.records(decode_events, name, params)
+
+    return in_parts(page, after or _before_all, limit, lambda one: (one.occurred_at, one.position))
+
+
+_before_all = (-(2**63), 0)
+
+
+def event(sql: Statements, event_id: str) -> EventRecord | None:
+    found = sql.records(decode_events, "event", {"event_id": event_id})
+    return found[0] if found else None
+
+
+def latest(sql: Statements, topic: str, entity: str) -> EventRecord | None:
+    return event_rows.next_event(sql, topic, entity, 0, newest=True, repeats=True)
+
+
+def queue_items(sql: Statements, queue: str, after: int, limit: int) -> list[ItemRecord]:
+    def page(after: int, limit: int) -> list[ItemRecord]:
+        params = {"queue": queue, "after": after, "limit": limit}
+        return sql.records(decode_items, "page_items", params)
+
+    return in_parts(page, after, limit, lambda one: one.position)
+
+
+def queues(sql: Statements) -> dict[str, int]:
+    return _decode_counts(sql.row("queue_counts")[0])
+
+
+def parked(
+    sql: Statements, consumer: str | None, after: tuple[str, int, str] | None, limit: int
+) -> list[ParkedRecord]:
+    names = ("consumer", "position", "subscription")
+    place = dict(zip(names, after or ("", -1, ""), strict=True))
+    return sql.records(decode_parked, "page_parked", {"only": consumer, "limit": limit, **place})
+
+
+def deferred(sql: Statements, after: tuple[int, str] | None, limit: int) -> list[DeferredRecord]:
+    position, subscription = after or (-1, "")
+    params = {"position": position, "subscription": subscription, "limit": limit}
+    return sql.records(decode_deferred, "page_deferred", params)
 
 
 def counts(sql: Statements) -> dict[str, int]:

@@ -14,6 +14,8 @@ from itertools import islice
 from typing import Final
 
 from perdure.model.records import (
+    ChannelRecord,
+    CursorRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
@@ -25,6 +27,8 @@ runs_max: Final = 8192
 # Runs with more than this are read again when needed; so are buffers with more or larger signals.
 chars_max: Final = 4096
 signals_max: Final = 256
+# Topics and queues of which something is remembered. Names made from data are many: then all are forgotten.
+names_max: Final = 4096
 
 
 class Remembered:
@@ -33,14 +37,20 @@ class Remembered:
     def __init__(self) -> None:
         self._data_version: int | None = None
         self.number = 0  # of the last commit
-        self.position: int | None = None  # of the last event
+        self.position = 0  # of the last event
         self.runs: dict[str, RunRecord | None] = {}
         self.watchers: dict[str, dict[tuple[str, int], WatcherRecord]] = {}
         self.signals: dict[str, dict[str, SignalRecord]] = {}
         self.waits: dict[str, dict[str, StepRecord]] = {}
         # Runs seen from their birth on, that no run waits for: all there is about them is here.
         self.unwatched: set[str] = set()
+        self.cursors: dict[str, dict[tuple[str, str, str, str], CursorRecord]] = {}
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
+        self.channels: dict[tuple[str, str], ChannelRecord | None] = {}
+        # Of topics and queues: whether anybody may be waiting, and where the newest event is.
+        self.watched: dict[tuple[str, str], bool] = {}
+        self.last_of_topic: dict[str, int] = {}
+        self.fan_outs: list[int] = []
 
     def holds(self, data_version: int) -> bool:
         """Whether all of this is still so. If not, it is forgotten."""
@@ -50,16 +60,29 @@ class Remembered:
         self._data_version = data_version
         return False
 
+    def begin(self, number: int, position: int, fan_outs: list[int]) -> None:
+        """What the first batch after forgetting has read."""
+        self.number = number
+        self.position = position
+        self.fan_outs[:] = fan_outs
+
     def forget(self) -> None:
         """Trust nothing: somebody else wrote, or the last transaction did not end in a commit."""
         self._data_version = None
-        self.position = None
         self.runs.clear()
         self.watchers.clear()
         self.signals.clear()
         self.waits.clear()
         self.unwatched.clear()
+        self.cursors.clear()
         self.workflows.clear()
+        self._forget_names()
+        self.fan_outs.clear()
+
+    def _forget_names(self) -> None:
+        self.channels.clear()
+        self.watched.clear()
+        self.last_of_topic.clear()
 
     def decided(self, steps: Iterable[StepRecord | None]) -> None:
         """Keep the waits that are open after a batch, and drop those that it decided."""
@@ -90,6 +113,8 @@ class Remembered:
                 self.unwatched.discard(run_id)
         for run_id in list(islice(self.runs, max(0, len(self.runs) - runs_max))):
             self.drop(run_id)
+        if max(len(self.channels), len(self.watched), len(self.last_of_topic)) > names_max:
+            self._forget_names()
 
     def drop(self, run_id: str) -> None:
         """Forget one run."""
@@ -97,6 +122,7 @@ class Remembered:
         self.watchers.pop(run_id, None)
         self.signals.pop(run_id, None)
         self.waits.pop(run_id, None)
+        self.cursors.pop(run_id, None)
         self.unwatched.discard(run_id)
 
 

@@ -29,6 +29,7 @@ _deletions_of_runs = (
     "delete_steps_of",
     "delete_watchers_of",
     "delete_signals_of",
+    "delete_cursors_of",
     "delete_keys_of",
     "delete_dead_letters_of",
 )
@@ -87,6 +88,7 @@ class RunRows(LoadedRows):
         self._deleted_runs[run_id] = None
         self._watchers[run_id] = {}
         self._signals[run_id] = {}
+        self._cursors[run_id] = {}
         self._waits.pop(run_id, None)
         self._unwatched.discard(run_id)
         for key in [key for key in self._steps if key[0] == run_id]:
@@ -117,6 +119,11 @@ class RunRows(LoadedRows):
         known = {"now": self.now, "workflows": as_json(list(workflows))}
         at: int | None = self._sql.row("next_ready_at", known)[0]
         return at
+
+    def started_under(self, root_id: str, limit: int) -> int:
+        self.flush()
+        count: int = self._sql.row("started_under", {"root_id": root_id, "limit": limit})[0]
+        return count
 
     def orphans(self, limit: int) -> list[RunRecord]:
         self.flush()

@@ -14,7 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from perdure.model.records import (
+    CursorRecord,
     DeadLetterRecord,
+    ItemRecord,
     KeyRecord,
     RunRecord,
     SignalRecord,
@@ -49,6 +51,8 @@ _born_with: Final = frozenset(
         "root_id",
         "depth",
         "origin",
+        "position",
+        "event_id",
     }
 )
 
@@ -213,6 +217,7 @@ insert_plain_runs = Shape(
         "owner",
         "fence",
         "ready_at",
+        "position",
     ),
 )
 end_runs = Shape(
@@ -266,7 +271,7 @@ decide_waits = Shape(
         "error",
         "winner",
         "recorded_at",
-        "signal_id",
+        "taken_id",
     ),
 )
 put_steps = Shape("put_steps", StepRecord)
@@ -275,6 +280,8 @@ insert_watchers = Shape("insert_watchers", WatcherRecord)
 delete_watchers = Shape.of_columns("delete_watchers", 3)
 insert_signals = Shape("insert_signals", SignalRecord)
 insert_keys = Shape("insert_keys", KeyRecord)
-insert_events = Shape.of_columns("insert_events", 10)
+insert_events = Shape.of_columns("insert_events", 14)
 insert_plain_events = Shape.of_columns("insert_plain_events", 7)
+put_cursors = Shape("put_cursors", CursorRecord)
+insert_items = Shape("insert_items", ItemRecord)
 insert_dead_letters = Shape("insert_dead_letters", DeadLetterRecord)

@@ -14,12 +14,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    CursorRecord,
     DeadLetterRecord,
+    DeferredRecord,
     EventRecord,
+    ItemRecord,
     KeyRecord,
+    ParkedRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
+    SubscriptionRecord,
     WatcherRecord,
     WorkflowRecord,
 )
@@ -36,23 +43,35 @@ _records: Final[dict[str, type[msgspec.Struct]]] = {
     "event": EventRecord,
     "letter": DeadLetterRecord,
     "workflow": WorkflowRecord,
+    "cursor": CursorRecord,
+    "item": ItemRecord,
+    "consumer": ConsumerRecord,
+    "subscription": SubscriptionRecord,
+    "parked": ParkedRecord,
+    "deferred": DeferredRecord,
+    "channel": ChannelRecord,
 }
-_mark = re.compile(r"\{(\w+) as json(?: of (\w+))?\}|\{(\w+) columns\}")
+_mark = re.compile(r"\{(\w+) as json(?: of (\w+))?\}|\{(\w+) (columns|values)\}")
 
 
 def _filled(match: re.Match[str]) -> str:
-    name, table, listed = match.groups()
+    name, table, listed, how = match.groups()
     if listed is not None:
-        return ", ".join(_records[listed].__struct_fields__)
+        fields = _records[listed].__struct_fields__
+        return ", ".join(f":{one}" if how == "values" else _quoted(one) for one in fields)
     record = _records[name]
     prefix = "" if table is None else f"{table}."
     types = typing.get_type_hints(record)
     return "json_object({})".format(
         ", ".join(
-            f"'{field}', {_as_json(prefix + field, types[field])}"
+            f"'{field}', {_as_json(prefix + _quoted(field), types[field])}"
             for field in record.__struct_fields__
         )
     )
+
+
+def _quoted(field: str) -> str:
+    return f'"{field}"' if field == "where" else field  # a word of SQL itself
 
 
 def _as_json(column: str, type_: object) -> str:
@@ -72,6 +91,14 @@ decode_keys = msgspec.json.Decoder(list[KeyRecord]).decode
 decode_events = msgspec.json.Decoder(list[EventRecord]).decode
 decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
 decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
+decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
+decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
+decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
+decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
+decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
+decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
+decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
+decode_positions = msgspec.json.Decoder(list[int]).decode
 # (owner, its lease if it has a row); a running run should have an owner.
 decode_owners = msgspec.json.Decoder(list[tuple[str | None, int | None]]).decode
 decode_ids = msgspec.json.Decoder(list[str]).decode

@@ -15,16 +15,30 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
     DeadLetterRecord,
+    DeferredRecord,
     EventRecord,
+    ItemRecord,
+    ParkedRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
+    SubscriptionRecord,
     WatcherRecord,
     WorkflowRecord,
 )
-from perdure.store.base import Applied, BatchFailed, Due, RunFilter, Store
-from perdure.store.sqlite import liveness, opening, reads
+from perdure.store.base import (
+    Applied,
+    BatchFailed,
+    Due,
+    RunFilter,
+    Store,
+    Vitals,
+    WatcherPlace,
+)
+from perdure.store.sqlite import event_rows, liveness, opening, reads
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
 from perdure.store.sqlite.statements import Statements
@@ -97,7 +111,10 @@ class SqliteStore(Store):
             raise BatchFailed("the store is not open")
         if decided is not None:
             decided = functools.partial(on_loop, asyncio.get_running_loop(), decided)
-        return await self._writer.apply(Batch(batch_id, ops, self.worker_id, decided))
+        applied = await self._writer.apply(Batch(batch_id, ops, self.worker_id, decided))
+        if self._writer is not None:
+            self.head = self._writer.head
+        return applied
 
     async def settle(self, batch_id: str) -> bool:
         return await self._read(reads.settled, batch_id)
@@ -142,6 +159,33 @@ class SqliteStore(Store):
     async def catalogue(self) -> list[WorkflowRecord]:
         return await self._read(reads.catalogue)
 
+    async def channels(self) -> list[ChannelRecord]:
+        return await self._read(reads.channels)
+
+    async def span(self) -> tuple[int, int]:
+        return await self._read(reads.span)
+
+    async def position_at(self, recorded_at: int) -> int:
+        return await self._read(event_rows.position_at, recorded_at)
+
+    async def matches(self, after: tuple[str, str, int] | None, limit: int) -> list[WatcherRecord]:
+        return await self._read(reads.matches, after, limit)
+
+    async def consumers(self) -> list[ConsumerRecord]:
+        return await self._read(reads.consumers)
+
+    async def subscriptions(self) -> list[SubscriptionRecord]:
+        return await self._read(reads.subscriptions)
+
+    async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
+        return await self._read(reads.known_keys, scope, list(keys), now)
+
+    async def keys_have_expired(self, now: int) -> bool:
+        return await self._read(reads.keys_have_expired, now)
+
+    async def vitals(self, now: int) -> Vitals:
+        return await self._read(reads.vitals, now)
+
     async def run(self, run_id: str) -> RunRecord | None:
         return await self._read(reads.run, run_id)
 
@@ -157,9 +201,14 @@ class SqliteStore(Store):
         return await self._read(reads.waiting, run_id)
 
     async def find_waiting(
-        self, signal: str, opened_before: int | None, after: tuple[str, str] | None, limit: int
+        self, signal: str, opened_before: int | None, after: WatcherPlace | None, limit: int
     ) -> list[WatcherRecord]:
         return await self._read(reads.find_waiting, signal, opened_before, after, limit)
+
+    async def topic_watchers(
+        self, topic: str, after: WatcherPlace | None, limit: int
+    ) -> list[WatcherRecord]:
+        return await self._read(reads.topic_watchers, topic, after, limit)
 
     async def buffered(self, run_id: str) -> list[SignalRecord]:
         return await self._read(reads.buffered, run_id)
@@ -181,6 +230,31 @@ class SqliteStore(Store):
         entity: tuple[str, str] | None = None,
     ) -> list[EventRecord]:
         return await self._read(reads.events, after, limit, type, entity)
+
+    async def events_by_time(
+        self, after: tuple[int, int] | None, limit: int, *, entity: tuple[str, str] | None = None
+    ) -> list[EventRecord]:
+        return await self._read(reads.events_by_time, after, limit, entity)
+
+    async def event(self, event_id: str) -> EventRecord | None:
+        return await self._read(reads.event, event_id)
+
+    async def latest(self, topic: str, entity: str) -> EventRecord | None:
+        return await self._read(reads.latest, topic, entity)
+
+    async def queue_items(self, queue: str, after: int, limit: int) -> list[ItemRecord]:
+        return await self._read(reads.queue_items, queue, after, limit)
+
+    async def queues(self) -> dict[str, int]:
+        return await self._read(reads.queues)
+
+    async def parked(
+        self, consumer: str | None, after: tuple[str, int, str] | None, limit: int
+    ) -> list[ParkedRecord]:
+        return await self._read(reads.parked, consumer, after, limit)
+
+    async def deferred(self, after: tuple[int, str] | None, limit: int) -> list[DeferredRecord]:
+        return await self._read(reads.deferred, after, limit)
 
     async def counts(self) -> dict[str, int]:
         return await self._read(reads.counts)

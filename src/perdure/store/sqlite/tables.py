@@ -9,7 +9,10 @@ commits here; once the writer has, `remember` leaves to the next batch what it m
 
 from perdure.model.ids import Ids
 from perdure.model.outcomes import Wake
+from perdure.store.sqlite.event_rows import EventRows
 from perdure.store.sqlite.fact_rows import FactRows
+from perdure.store.sqlite.queue_rows import QueueRows
+from perdure.store.sqlite.reader_rows import ReaderRows
 from perdure.store.sqlite.remembered import Remembered
 from perdure.store.sqlite.run_rows import RunRows
 from perdure.store.sqlite.statements import Statements
@@ -21,7 +24,9 @@ from perdure.store.sqlite.worker_rows import Liveness, WorkerRows
 seqs_per_commit = 2**20
 
 
-class SqliteTables(RunRows, StepRows, WaitRows, FactRows, WorkerRows):
+class SqliteTables(
+    RunRows, StepRows, WaitRows, QueueRows, EventRows, FactRows, ReaderRows, WorkerRows
+):
     """The rows of one batch on the writer's connection, inside its transaction."""
 
     def __init__(
@@ -41,6 +46,7 @@ class SqliteTables(RunRows, StepRows, WaitRows, FactRows, WorkerRows):
         self.worker_id = worker_id
         self.lifecycle = lifecycle
         self.wakes: list[Wake] = []
+        self.fanned = 0
         self._ids = ids
         self._liveness = liveness
         self._remembered = remembered
@@ -67,6 +73,9 @@ class SqliteTables(RunRows, StepRows, WaitRows, FactRows, WorkerRows):
         self._flush_runs()
         self._flush_steps()
         self._flush_waits()
+        self._flush_items()
+        self._flush_cursors()
+        self._flush_events()
         self._flush_facts()
 
     def remember(self) -> None:

@@ -2,15 +2,17 @@
 
 Both come and go quickly, and those that do so within one batch are never written. Of a run either
 all its watchers are known or none, and so with its signals: an empty dict is an answer. Who waits
-for a run is seen from the other side: those that the file has and that are not gone, and those that
-this batch added.
+for a run, a topic or a queue is seen from the other side: those that the file has and that are not
+gone, and those that this batch added.
 """
 
-from perdure.model.records import SignalRecord, WatcherRecord
+from perdure.model.records import EventRecord, SignalRecord, WatcherRecord
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
 from perdure.store.sqlite.statements import Statements, as_json, decode_signals, decode_watchers
+
+_by_target = ("run", "topic", "queue")
 
 WatcherKey = tuple[str, str, int]  # run_id, path, ix
 
@@ -22,7 +24,9 @@ class WaitRows(LoadedRows):
         super().__init__(sql, remembered)
         self._added_watchers: dict[WatcherKey, WatcherRecord] = {}
         self._gone_watchers: dict[WatcherKey, None] = {}
-        self._added_on_run: dict[str, dict[WatcherKey, WatcherRecord]] = {}
+        # By kind and target, those on runs, topics and queues.
+        self._added_on: dict[tuple[str, str], dict[WatcherKey, WatcherRecord]] = {}
+        self._watched = remembered.watched
 
         self._added_signals: dict[str, SignalRecord] = {}
         self._gone_signals: dict[str, None] = {}
@@ -46,13 +50,62 @@ class WaitRows(LoadedRows):
         if stored is None:
             stored = self._read(decode_watchers, "watchers_on_run", run_id=run_id)
             self._stored_on_run[run_id] = stored
-        added = self._added_on_run.get(run_id)
+        return self._still_there(stored, ("run", run_id))
+
+    def _still_there(self, stored: list[WatcherRecord], on: tuple[str, str]) -> list[WatcherRecord]:
+        """Of those that the file has, who still waits; and who does since this batch; longest waiting first."""
+        added = self._added_on.get(on)
         if not stored and not added:
             return []
         gone = self._gone_watchers
         found = [one for one in stored if (one.run_id, one.path, one.ix) not in gone]
         found.extend(added.values() if added else ())
         return sorted(found, key=lambda one: (one.opened_at, one.run_id, one.path, one.ix))
+
+    def is_watched(self, kind: str, target: str) -> bool:
+        on = (kind, target)
+        watched = self._watched.get(on)
+        if watched is None:
+            self._read_watched(on)
+            watched = self._watched[on]
+        return watched
+
+    def _read_watched(self, on: tuple[str, str]) -> None:
+        kind, target = on
+        row = self._sql.row("is_watched", {"kind": kind, "target": target})
+        self._watched[on] = bool(row[0])
+
+    def topic_watchers(self, event: EventRecord, limit: int) -> list[WatcherRecord]:
+        entity = "" if event.entity_type is None else f"{event.entity_type}/{event.entity_id}"
+        stored = self._read(
+            decode_watchers,
+            "topic_watchers",
+            topic=event.type,
+            entity=entity,
+            position=event.position,
+            recorded_at=event.recorded_at,
+            limit=limit + len(self._gone_watchers),  # as many more as may be gone by now
+        )
+        found = [
+            one
+            for one in self._still_there(stored, ("topic", event.type))
+            if one.entity in ("", entity)
+            and one.after < event.position
+            and (one.deadline_at is None or event.recorded_at <= one.deadline_at)
+        ][:limit]
+        if len(found) > 1:
+            self._load_around({one.run_id for one in found})
+        return found
+
+    def queue_watcher(self, queue: str) -> WatcherRecord | None:
+        limit = 1 + len(self._gone_watchers)
+        stored = self._read(
+            decode_watchers, "queue_watchers", queue=queue, now=self.now, limit=limit
+        )
+        for one in self._still_there(stored, ("queue", queue)):
+            if one.deadline_at is None or self.now <= one.deadline_at:
+                return one
+        return None
 
     def due_watchers(self, limit: int) -> list[WatcherRecord]:
         self.flush()
@@ -72,9 +125,12 @@ class WaitRows(LoadedRows):
             self._remove_watcher(rows[watcher.path, watcher.ix])
         rows[watcher.path, watcher.ix] = watcher
         self._added_watchers[key] = watcher
-        if watcher.kind == "run":
-            self._added_on_run.setdefault(watcher.target, {})[key] = watcher
-            self._unwatched.discard(watcher.target)
+        if watcher.kind in _by_target:
+            on = (watcher.kind, watcher.target)
+            self._added_on.setdefault(on, {})[key] = watcher
+            self._watched[on] = True
+            if watcher.kind == "run":
+                self._unwatched.discard(watcher.target)
 
     def delete_watchers(self, run_id: str, path: str | None = None) -> None:
         rows = self._watchers_of(run_id)
@@ -85,8 +141,8 @@ class WaitRows(LoadedRows):
         key = (watcher.run_id, watcher.path, watcher.ix)
         if self._added_watchers.pop(key, None) is None:
             self._gone_watchers[key] = None
-        elif watcher.kind == "run":
-            self._added_on_run[watcher.target].pop(key, None)
+        elif watcher.kind in _by_target:
+            self._added_on[watcher.kind, watcher.target].pop(key, None)
 
     # --- buffered signals ---
 
@@ -134,7 +190,7 @@ class WaitRows(LoadedRows):
             self._added_watchers.clear()
         # What the file says about waiting for runs has just changed.
         self._stored_on_run.clear()
-        self._added_on_run.clear()
+        self._added_on.clear()
         if self._gone_signals:
             sql.run("delete_signals", {"signal_ids": as_json(list(self._gone_signals))})
             self._gone_signals.clear()

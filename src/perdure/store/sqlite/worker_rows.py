@@ -1,4 +1,4 @@
-"""Workers and the catalogue: who executes runs, and which workflows there are.
+"""Workers and the catalogue: who executes runs, and which workflows, topics and queues there are.
 
 Both are few and change seldom, so they are written at once and never wait for the flush. Whether a
 worker lives is asked once in a batch; one that is found dead is deleted on the spot.
@@ -8,10 +8,15 @@ from typing import Protocol
 
 from msgspec.structs import asdict
 
-from perdure.model.records import WorkerRecord, WorkflowRecord
+from perdure.model.records import ChannelRecord, WorkerRecord, WorkflowRecord
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements, decode_ids, decode_workflows
+from perdure.store.sqlite.statements import (
+    Statements,
+    decode_channels,
+    decode_ids,
+    decode_workflows,
+)
 
 
 class Liveness(Protocol):
@@ -72,4 +77,20 @@ class WorkerRows(LoadedRows):
         changed = self._sql.run("put_workflow", asdict(workflow)) > 0
         if changed:
             self._workflows.pop((workflow.name, workflow.version), None)
+        return changed
+
+    def channel(self, kind: str, name: str) -> ChannelRecord | None:
+        at = (kind, name)
+        try:
+            return self._channels[at]
+        except KeyError:
+            pass
+        found = self._sql.records(decode_channels, "channel", {"kind": kind, "name": name})
+        line = self._channels[at] = found[0] if found else None
+        return line
+
+    def put_channel(self, channel: ChannelRecord) -> bool:
+        changed = self._sql.run("put_channel", asdict(channel)) > 0
+        if changed:
+            self._channels.pop((channel.kind, channel.name), None)
         return changed

@@ -23,11 +23,17 @@ from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.store.base import Applied, BatchFailed, BatchUnknown
 from perdure.store.handlers import HANDLERS
+from perdure.store.handlers.facts import FACTS
 from perdure.store.sqlite import opening
 from perdure.store.sqlite.liveness import SideLock, WorkerLocks
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements
+from perdure.store.sqlite.statements import (
+    Statements,
+    as_json,
+    decode_ids,
+    decode_positions,
+)
 from perdure.store.sqlite.tables import SqliteTables
 
 log = logging.getLogger("perdure.store.sqlite")
@@ -42,6 +48,9 @@ wal_patience_bytes = 16 * 1024 * 1024
 # Batches are settled within seconds; a few thousand rows are kept, pruned this many at a time.
 commits_kept = 4096
 commits_pruned = 1024
+
+
+_facts = {"facts": as_json(FACTS)}
 
 
 class Batch(NamedTuple):
@@ -106,6 +115,7 @@ class Writer:
         self._idle_wait_s: float | None = None  # None: nothing to do when idle
         self._lock: SideLock | None = None
         self.workers = WorkerLocks(path)
+        self.head = 0  # the newest event that a batch of ours has appended or seen
 
     # --- called from the loop ---
 
@@ -229,6 +239,7 @@ class Writer:
         """What follows a commit. Nothing here may make it look as if it had failed."""
         self._idle_wait_s = idle_s
         self._remembered.number += 1
+        self.head = tables.last_position()
         try:
             tables.remember()
             for worker_id in tables.ended_workers:
@@ -279,8 +290,12 @@ class Writer:
     def _next_number(self, sql: Statements) -> int:
         """The number of the commit under way, and whether what we remember still holds."""
         if not self._remembered.holds(sql.row("data_version")[0]):
-            self._remembered.number, min_code = sql.row("last_commit")
+            number, min_code, position, fan_outs, awaited = sql.row("last_commit", _facts)
             opening.check_min_code(sql, min_code)
+            self._remembered.begin(number, position, decode_positions(fan_outs))
+            self._remembered.watched.update(
+                (("topic", one), one in decode_ids(awaited)) for one in FACTS
+            )
         return self._remembered.number + 1
 
     def _roll_back(self, sql: Statements) -> None:

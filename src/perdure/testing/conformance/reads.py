@@ -170,17 +170,18 @@ class TestReads(Subject):
             ("a", "timer", ""),
         ]
 
-    async def test_find_waiting_pages_over_runs_and_paths(self, d: Driver) -> None:
+    async def test_find_waiting_pages_longest_waiting_first(self, d: Driver) -> None:
         for run_id in ("b", "a"):
             await d.start(run_id)
             await d.suspend(run_id, wait("y", signal("go")), wait("x", signal("go")))
+            d.advance("1s")
         await d.start_waiting("c", signal("other"))
         seen = []
         after = None
         while page := await d.store.find_waiting("go", None, after, 3):
             seen += [(one.run_id, one.path) for one in page]
-            after = seen[-1]
-        assert seen == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+            after = (page[-1].opened_at, page[-1].run_id, page[-1].path, page[-1].ix)
+        assert seen == [("b", "x"), ("b", "y"), ("a", "x"), ("a", "y")]
 
     async def test_find_waiting_by_age(self, d: Driver) -> None:
         await d.start_waiting("old", signal("go"))

@@ -45,6 +45,8 @@ create table runs (
     root_id text,
     depth integer not null,
     origin text,
+    position integer not null,
+    event_id text,
     codec text not null default 'json/1'
 ) strict;
 
@@ -59,6 +61,8 @@ create index runs_by_parent on runs (parent_run_id, created_at, run_id) where pa
 -- Only a ready run has a ready_at, only an ended one a finished_at: other moves leave these two alone.
 -- Led by the workflow: a worker asks for those it knows, and ready runs of others may be many.
 create index runs_ready on runs (workflow, version, ready_at, run_id) where ready_at is not null;
+-- How many runs a chain of events has started; runs that no event led to stay out.
+create index runs_by_root on runs (root_id) where root_id is not null;
 create index runs_finished on runs (finished_at, run_id) where finished_at is not null;
 
 create table steps (
@@ -78,7 +82,7 @@ create table steps (
     recorded_at integer,
     retry_at integer,
     superseded integer not null,
-    signal_id text,
+    taken_id text,
     codec text not null default 'json/1',
     unique (run_id, generation, path, superseded)
 ) strict;
@@ -93,12 +97,39 @@ create table watchers (
     opened_at integer not null,
     deadline_at integer,
     deadline_ix integer,
+    entity text not null,
+    after integer not null,
+    filter text not null,
+    held integer not null,
     primary key (run_id, path, ix)
 ) strict, without rowid;
 
-create index watchers_by_deadline on watchers (deadline_at) where deadline_at is not null;
--- Timers and retries wait for nothing by name; they stay out.
-create index watchers_by_target on watchers (kind, target) where target <> '';
+-- Whose deadline a filter must be asked about first stays out: the matcher watches those.
+create index watchers_by_deadline on watchers (deadline_at) where deadline_at is not null and held = 0;
+-- Timers and retries wait for nothing by name; they stay out. Whoever has waited longest comes first.
+create index watchers_by_target on watchers (kind, target, entity, opened_at) where target <> '';
+
+-- How far a branch of a run has seen a topic.
+create table cursors (
+    run_id text not null,
+    branch text not null,
+    topic text not null,
+    entity text not null,
+    filter text not null,
+    position integer not null,
+    primary key (run_id, branch, topic, entity, filter)
+) strict, without rowid;
+
+create table queue_items (
+    item_id text not null unique,
+    position integer not null,
+    queue text not null,
+    payload text not null,
+    put_at integer not null,
+    codec text not null default 'json/1'
+) strict;
+
+create index queue_items_in_order on queue_items (queue, position);
 
 create table signals (
     signal_id text not null unique,
@@ -124,10 +155,12 @@ create table keys (
     answer text not null,
     run_id text,
     created_at integer not null,
+    expires_at integer,
     primary key (scope, key)
 ) strict, without rowid;
 
 create index keys_by_run on keys (run_id) where run_id is not null;
+create index keys_by_expiry on keys (expires_at) where expires_at is not null;
 
 create table events (
     position integer primary key,
@@ -143,12 +176,17 @@ create table events (
     depth integer not null,
     key text,
     trace text,
+    repeated integer not null default 0,
     codec text not null default 'json/1'
 ) strict;
 
 create index events_by_entity on events (entity_type, entity_id, occurred_at, position)
     where entity_type is not null;
 create index events_by_type on events (type, position);
+create index events_by_time on events (occurred_at, position);
+-- The next event of a topic about an entity. The engine's facts about a run are few: its timeline finds them.
+create index events_by_topic on events (type, entity_type, entity_id, position)
+    where entity_type is not null and entity_type <> 'run';
 
 create trigger events_are_final before update on events
 begin
@@ -161,6 +199,68 @@ when not exists (select 1 from meta where name = 'retention')
 begin
     select raise(abort, 'the ledger is append-only: only retention deletes events');
 end;
+
+-- Events that have more runs to resume than their own commit took.
+create table fan_outs (
+    position integer primary key
+) strict;
+
+create table consumers (
+    name text primary key,
+    patterns text not null,
+    position integer not null,
+    created_at integer not null,
+    every text,
+    zone text not null,
+    paused integer not null,
+    reason text,
+    owner text,
+    fence integer not null,
+    advanced_at integer not null,
+    error text,
+    capped integer not null
+) strict, without rowid;
+
+create table subscriptions (
+    name text primary key,
+    pattern text not null,
+    workflow text not null,
+    "where" text,
+    map text,
+    key text,
+    code integer not null,
+    enabled integer not null,
+    position integer not null,
+    behind integer,
+    created_at integer not null
+) strict, without rowid;
+
+-- Events that a consumer could not deal with.
+create table parked (
+    consumer text not null,
+    position integer not null,
+    subscription text not null,
+    event_id text not null,
+    type text not null,
+    reason text not null,
+    attempts integer not null,
+    parked_at integer not null,
+    primary key (consumer, position, subscription)
+) strict, without rowid;
+
+create index parked_by_position on parked (position, parked_at);
+
+-- Starts that a bound has put off.
+create table deferred (
+    position integer not null,
+    subscription text not null,
+    event_id text not null,
+    reason text not null,
+    deferred_at integer not null,
+    primary key (position, subscription)
+) strict, without rowid;
+
+create index deferred_by_subscription on deferred (subscription);
 
 create table dead_letters (
     dead_letter_id text not null unique,
@@ -175,6 +275,7 @@ create table dead_letters (
     dead_at integer not null,
     cause text not null,
     expires_at integer,
+    kind text not null,
     codec text not null default 'json/1'
 ) strict;
 
@@ -194,4 +295,14 @@ create table workflows (
     signals text not null,
     strict_signals integer not null,
     primary key (name, version)
+) strict, without rowid;
+
+-- Topics and queues that some app has declared.
+create table channels (
+    kind text not null,
+    name text not null,
+    schema text,
+    enforce integer not null,
+    repeats text not null,
+    primary key (kind, name)
 ) strict, without rowid;

@@ -1,0 +1,248 @@
+"""The matcher: judges, outside any transaction, which events pass the filters of waits.
+
+A wait with a filter is not ended by the store: its watchers are of kind "match", and its deadline is held. We know all
+such watchers, read the events of their topics, ask each filter in the order of the ledger, and tell the store what was
+found with an op that it checks once more. A deadline counts when every event up to it was judged. Several processes may
+do this side by side: whoever comes second finds the wait ended. Nothing here is kept; after a restart all open waits
+are judged anew, from their own cursors on.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from perdure.alarm import Alarm
+from perdure.coordinator.coordinator import Coordinator
+from perdure.errors import PerdureError
+from perdure.ledger.expressions import Filter, compile_filter
+from perdure.model import limits, ops
+from perdure.model.clock import Clock
+from perdure.model.limits import check_entity
+from perdure.model.outcomes import Wake
+from perdure.model.records import ErrorRecord, EventRecord, WatcherRecord
+from perdure.service import Service
+from perdure.store.base import Store
+
+# Waits that other processes opened, or left behind, are found by looking; so are their events.
+_look_every_s: Final = 5.0
+_ledger_every_s: Final = 1.0
+
+Place = tuple[str, str, int]  # run_id, path, ix
+
+
+@dataclass(slots=True)
+class _Judged:
+    """A watcher, its filter, and up to where events were asked of it."""
+
+    watcher: WatcherRecord
+    filter: Filter | None  # None: it does not compile here
+    examined: int
+
+
+class Matcher(Service):
+    """Judges the filters of all open waits of a store."""
+
+    def __init__(self, store: Store, coordinator: Coordinator, clock: Clock) -> None:
+        super().__init__()
+        self._store = store
+        self._coordinator = coordinator
+        self._clock = clock
+        self._known: dict[Place, _Judged] = {}
+        self._opened: set[str] = set()  # runs that have just opened a wait with a filter
+        self._examined = 0  # the end of the ledger when all were last judged
+        self._work = asyncio.Event()
+        self._busy = False
+        self._alarm = Alarm(clock, self._work.set)
+        self._detach: Callable[[], None] | None = None
+
+    # --- life ---
+
+    async def start(self) -> None:
+        self._detach = self._coordinator.hub.attach_reader(self._hear)
+        self._coordinator.on_batch.append(self._on_batch)
+        await self._look()
+        self._spawn("matcher", self._run)
+        self._spawn("matcher-look", self._look_now_and_then)
+
+    async def stop(self) -> None:
+        if self._detach is not None:
+            self._detach()
+            self._detach = None
+            self._coordinator.on_batch.remove(self._on_batch)
+        self._alarm.clear()
+        await super().stop()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to judge."""
+        return not self._busy and not self._work.is_set()
+
+    # --- what wakes us ---
+
+    def _hear(self, wake: Wake) -> None:
+        if wake.kind == "match":
+            self._opened.add(wake.run_id)
+            self._work.set()
+
+    def _on_batch(self) -> None:
+        if self._known and self._store.head > self._examined:
+            self._work.set()
+
+    async def _look_now_and_then(self) -> None:
+        looked_at = asyncio.get_running_loop().time()
+        while True:
+            await asyncio.sleep(_ledger_every_s)
+            if self._known and (await self._store.span())[1] > self._examined:
+                self._work.set()
+            if asyncio.get_running_loop().time() - looked_at > _look_every_s:
+                looked_at = asyncio.get_running_loop().time()
+                await self._look()
+
+    # --- which waits there are ---
+
+    async def _look(self) -> None:
+        """Learn of every wait with a filter, and forget those that are no more."""
+        found: dict[Place, WatcherRecord] = {}
+        after: Place | None = None
+        while page := await self._store.matches(after, limits.page_rows_max):
+            found.update((_place(one), one) for one in page)
+            after = _place(page[-1])
+        for place in [place for place in self._known if place not in found]:
+            del self._known[place]
+        if any(self._learn(one) for one in found.values()):
+            self._work.set()
+
+    def _learn(self, watcher: WatcherRecord) -> bool:
+        known = self._known.get(_place(watcher))
+        if known is not None and known.watcher == watcher:
+            return False
+        try:
+            compiled = compile_filter(watcher.filter)
+        except PerdureError:
+            compiled = None  # this process cannot: another may, and the wait's own code was told
+        self._known[_place(watcher)] = _Judged(watcher, compiled, watcher.after)
+        return True
+
+    async def _meet(self) -> None:
+        """Those that were just opened in this process."""
+        opened, self._opened = self._opened, set()
+        for run_id in opened:
+            for watcher in await self._store.waiting(run_id):
+                if watcher.kind == "match":
+                    self._learn(watcher)
+
+    # --- judging ---
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            self._busy = True
+            try:
+                await self._meet()
+                await self._judge_all()
+            finally:
+                self._busy = False
+
+    async def _judge_all(self) -> None:
+        now = (
+            self._clock.now()
+        )  # before the end of the ledger is read: what comes later is not before now
+        _, last = await self._store.span()
+        # Waits that want the same events read them together.
+        groups: dict[tuple[str, str, int], list[_Judged]] = defaultdict(list)
+        for one in self._known.values():
+            if one.filter is not None and one.examined < last:
+                groups[one.watcher.target, one.watcher.entity, one.examined].append(one)
+        for (topic, entity, after), group in groups.items():
+            await self._judge(group, topic, entity, after, last)
+        self._examined = last
+        late = [one for one in self._known.values() if _is_late(one, now)]
+        await self._tell([_verdict(one, None) for one in late])
+        self._set_alarm(now)
+
+    async def _judge(
+        self, group: list[_Judged], topic: str, entity: str, after: int, last: int
+    ) -> None:
+        """Ask the filters of every event of their topic up to the end; each until one passes."""
+        about = check_entity(entity) if entity else None
+        more = True
+        while more and group:
+            events = await self._store.events(after, limits.page_rows_max, type=topic, entity=about)
+            for event in events:
+                judged = [(one, _judged(one, event)) for one in group]
+                group = [one for one, found in judged if found is None]
+                await self._tell([found for _, found in judged if found is not None])
+            more = len(events) == limits.page_rows_max
+            after = events[-1].position if more else max(after, last)
+            for one in group:
+                one.examined = after
+
+    async def _tell(self, verdicts: list[ops.ResolveWait]) -> None:
+        """Tell the store. Whatever it answers, such a wait is over, or learnt of anew by the next look."""
+        answers = await self._coordinator.submit_many(verdicts) if verdicts else []
+        for verdict, answer in zip(verdicts, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer.count or verdict.position is not None:
+                self._known.pop((verdict.run_id, verdict.path, verdict.ix), None)
+            else:
+                self._work.set()  # an event came between, or another of its filters has yet to be asked
+
+    def _set_alarm(self, now: int) -> None:
+        deadlines = [
+            one.watcher.deadline_at
+            for one in self._known.values()
+            if one.watcher.deadline_at is not None
+        ]
+        if deadlines:
+            # A tick past the deadline: an event accepted at the deadline itself still wins.
+            self._alarm.set(max(min(deadlines), now) + 1)
+
+
+def _place(watcher: WatcherRecord) -> Place:
+    return watcher.run_id, watcher.path, watcher.ix
+
+
+def _judged(judged: _Judged, event: EventRecord) -> ops.ResolveWait | None:
+    """What is to be told of a wait at this event: that it ends it, or that its filter fails at it."""
+    assert judged.filter is not None
+    if event.repeated or not _in_time(judged.watcher, event):
+        return None
+    try:
+        passes = judged.filter.test(event)
+    except PerdureError as error:
+        return _verdict(judged, event.position, _as_record(error, judged.watcher.path))
+    return _verdict(judged, event.position) if passes else None
+
+
+def _verdict(judged: _Judged, position: int | None, error: str | None = None) -> ops.ResolveWait:
+    watcher = judged.watcher
+    return ops.ResolveWait(
+        run_id=watcher.run_id,
+        generation=watcher.generation,
+        path=watcher.path,
+        ix=watcher.ix,
+        position=position,
+        examined=judged.examined,
+        error=error,
+    )
+
+
+def _in_time(watcher: WatcherRecord, event: EventRecord) -> bool:
+    return watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at
+
+
+def _is_late(judged: _Judged, now: int) -> bool:
+    deadline_at = judged.watcher.deadline_at
+    return deadline_at is not None and now > deadline_at
+
+
+def _as_record(error: PerdureError, path: str) -> str:
+    """What the wait raises: the filter is part of the workflow, and its failure is the workflow's to handle."""
+    record = ErrorRecord(kind="step", type=type(error).__name__, message=str(error), path=path)
+    return msgspec.json.encode(record).decode()

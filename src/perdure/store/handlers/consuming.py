@@ -1,0 +1,348 @@
+"""Consumers and subscriptions: a cursor moves together with what its consumer wants done, or not at all.
+
+A consumer has one owner, a live worker, that names the fence of its claim and the cursor it started from. An effect
+that is refused does not hold the others up: it leaves a fact, or, for a start that a subscription asks for, a parked
+event. Starts keep to the bounds of their chain of events; what they put off is kept, and told of.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.model import limits, ops
+from perdure.model.keys import consumer_scope
+from perdure.model.outcomes import (
+    Counted,
+    CursorMoved,
+    Fenced,
+    Finished,
+    Moved,
+    NotFound,
+    Refusal,
+    Started,
+    Wake,
+)
+from perdure.model.records import (
+    RUNNER,
+    ConsumerRecord,
+    DeferredRecord,
+    KeyRecord,
+    ParkedRecord,
+    SubscriptionRecord,
+)
+from perdure.store.handlers import ledger, queues
+from perdure.store.handlers.facts import resume_later
+from perdure.store.handlers.owning import start_run
+from perdure.store.handlers.sending import send_signal
+from perdure.store.tables import Tables
+
+_encode = msgspec.json.encode
+
+
+# --- who reads ---
+
+
+def claim_consumer(tables: Tables, op: ops.ClaimConsumer) -> ConsumerRecord | Refusal:
+    known = tables.consumer(op.name)
+    if known is not None and _is_anothers(tables, known, op.worker_id):
+        return Refusal("owned", f"consumer {op.name!r} is read by another worker")
+    if known is None:
+        known = ConsumerRecord(
+            name=op.name,
+            patterns=op.patterns,
+            position=_start(tables, op.start, op.start_at),
+            created_at=tables.now,
+            advanced_at=tables.now,
+        )
+    consumer = replace(
+        known,
+        patterns=op.patterns,
+        every=op.every,
+        zone=op.zone,
+        owner=op.worker_id,
+        fence=op.fence,
+    )
+    tables.put_consumer(consumer)
+    return consumer
+
+
+def _is_anothers(tables: Tables, consumer: ConsumerRecord, worker_id: str) -> bool:
+    owner = consumer.owner
+    return owner is not None and owner != worker_id and tables.is_live(owner)
+
+
+def _start(tables: Tables, position: int | None, at: int | None) -> int:
+    """Where to begin: after a position, with a time, or at the end."""
+    if at is not None:
+        return tables.position_at(at)
+    last = tables.last_position()
+    return last if position is None else min(position, last)
+
+
+def advance_cursor(tables: Tables, op: ops.AdvanceCursor) -> CursorMoved | Moved | Fenced:
+    consumer = tables.consumer(op.name)
+    if consumer is None or consumer.fence != op.fence:
+        return Fenced(op.name, None)
+    if op.caught_up is not None:
+        if not _catch_up(tables, op.caught_up, op.seen, op.position):
+            return Moved(consumer.position)
+    elif consumer.position != op.seen:
+        return Moved(consumer.position)
+    outcomes = _commit(tables, op.name, op.effects, op.parked, op.finished)
+    for deferred in op.deferred:
+        tables.put_deferred(replace(deferred, deferred_at=tables.now))
+    # The bounds may have put off more; that is counted where it happens.
+    consumer = replace(tables.consumer(op.name) or consumer, advanced_at=tables.now, error=op.error)
+    if op.caught_up is None:
+        consumer = replace(consumer, position=op.position)
+    if any(one.reason == "fanout" for one in op.deferred):
+        consumer = replace(consumer, capped=consumer.capped + 1)
+    tables.put_consumer(consumer)
+    return CursorMoved(consumer, outcomes)
+
+
+def _catch_up(tables: Tables, name: str, seen: int, position: int) -> bool:
+    """A subscription's own reading of what was there before it has come as far as this."""
+    subscription = tables.subscription(name)
+    if subscription is None or subscription.behind != seen:
+        return False
+    behind = None if position >= subscription.position else position
+    tables.put_subscription(replace(subscription, behind=behind))
+    return True
+
+
+def steer_consumer(tables: Tables, op: ops.SteerConsumer) -> ConsumerRecord | Refusal:
+    consumer = tables.consumer(op.name)
+    if consumer is None:
+        return Refusal("no_consumer", f"no consumer {op.name!r} has ever run on this store")
+    if op.paused is not None:
+        reason = op.reason if op.paused else None
+        consumer = replace(consumer, paused=op.paused, reason=reason)
+    if op.position is not None or op.at is not None:
+        position = _start(tables, op.position, op.at)
+        oldest = tables.first_position() - 1
+        if op.at is None and position < oldest and op.position != 0:
+            return Refusal("cursor_too_old", str(oldest + 1))
+        consumer = replace(
+            consumer, position=max(position, oldest), advanced_at=tables.now, error=None
+        )
+    tables.put_consumer(consumer)
+    tables.wakes.append(Wake("consumer", op.name))
+    return consumer
+
+
+# --- what it wants done ---
+
+
+def commit_effects(tables: Tables, op: ops.CommitEffects) -> Counted:
+    if op.unpark is not None:
+        parked = tables.parked(op.consumer, *op.unpark)
+        if parked is None:
+            return Counted(0)
+        if op.reason is not None:
+            again = replace(parked, reason=op.reason, attempts=parked.attempts + 1)
+            tables.put_parked(again)
+            return Counted(0)
+        tables.delete_parked(parked)
+    _commit(tables, op.consumer, op.effects, op.parked, op.finished)
+    return Counted(1)
+
+
+def _commit(
+    tables: Tables,
+    consumer: str,
+    effects: tuple[ops.Effect, ...],
+    parked: tuple[ParkedRecord, ...],
+    finished: tuple[str, ...],
+) -> tuple[object, ...]:
+    outcomes = tuple([_apply(tables, consumer, effect) for effect in effects])
+    for one in parked:
+        tables.put_parked(replace(one, parked_at=tables.now))
+    scope = consumer_scope(consumer)
+    for key in finished:
+        _keep_finished(tables, scope, key)
+    return outcomes
+
+
+def _keep_finished(tables: Tables, scope: str, key: str) -> None:
+    tables.delete_key(scope, key)
+    tables.add_key(
+        KeyRecord(
+            scope=scope,
+            key=key,
+            digest="",
+            answer="",
+            run_id=None,
+            created_at=tables.now,
+            expires_at=tables.now + limits.dedupe_key_us,
+        )
+    )
+
+
+def _apply(tables: Tables, consumer: str, effect: ops.Effect) -> object:
+    op = effect.op
+    outcome: object
+    if isinstance(op, ops.StartRun):
+        if effect.subscription and _is_put_off(tables, consumer, effect, op):
+            return None
+        outcome = start_run(tables, op)
+    elif isinstance(op, ops.SendSignal):
+        outcome = send_signal(tables, op)
+    elif isinstance(op, ops.Emit):
+        outcomes = ledger.emit(tables, op)
+        for one in outcomes:
+            _note_refusal(tables, consumer, effect, one)
+        return outcomes
+    else:
+        outcome = queues.put(tables, op)
+    _note_refusal(tables, consumer, effect, outcome)
+    return outcome
+
+
+def _note_refusal(tables: Tables, consumer: str, effect: ops.Effect, outcome: object) -> None:
+    """What was refused does not vanish: a parked event for a subscription, a fact for a handler."""
+    match outcome:
+        case Refusal():
+            reason = f"{outcome.code}: {outcome.detail}"
+        case Finished():
+            reason = f"run {outcome.run_id!r} has already ended: {outcome.status}"
+        case NotFound():
+            reason = f"there is no run {outcome.run_id!r}"
+        case _:
+            return
+    if effect.subscription:
+        park(tables, consumer, effect, reason)
+        return
+    facts = {"consumer": consumer, "effect": type(effect.op).__name__, "reason": reason}
+    tell_ledger(tables, "ledger.effect_refused", {**facts, "position": effect.position})
+
+
+def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None:
+    event = tables.event_at(effect.position)
+    if event is None:
+        return
+    tables.put_parked(
+        ParkedRecord(
+            consumer=consumer,
+            position=effect.position,
+            subscription=effect.subscription,
+            event_id=event.event_id,
+            type=event.type,
+            reason=reason,
+            attempts=1,
+            parked_at=tables.now,
+        )
+    )
+
+
+def tell_ledger(tables: Tables, type: str, facts: dict[str, Any]) -> None:
+    """A fact about the ledger's own readers; always told, for somebody must act on it."""
+    position = tables.append_event(type, _encode(facts).decode(), None, None, None)
+    if tables.is_watched("topic", type):
+        resume_later(tables, position)
+
+
+# --- bounds on what events start ---
+
+
+def _is_put_off(tables: Tables, consumer: str, effect: ops.Effect, op: ops.StartRun) -> bool:
+    reason = _over(tables, op)
+    if reason is None:
+        return False
+    tables.put_deferred(
+        DeferredRecord(
+            position=effect.position,
+            subscription=effect.subscription,
+            event_id=op.event_id or "",
+            reason=reason,
+            deferred_at=tables.now,
+        )
+    )
+    facts = {"subscription": effect.subscription, "event_id": op.event_id, "root_id": op.root_id}
+    # Not of that chain: what reads it must not be put off by the very bound it tells of.
+    tell_ledger(tables, f"ledger.{reason}_capped", {**facts, "depth": op.depth})
+    known = tables.consumer(consumer)
+    if known is not None:
+        tables.put_consumer(replace(known, capped=known.capped + 1))
+    return True
+
+
+def _over(tables: Tables, op: ops.StartRun) -> Any:
+    """Which bound a start would break: "depth", "root", or None."""
+    if op.depth > limits.event_depth_max:
+        return "depth"
+    root_id = op.root_id or ""
+    if tables.started_under(root_id, limits.starts_per_root_max) >= limits.starts_per_root_max:
+        return "root"
+    return None
+
+
+def drain_deferred(tables: Tables, op: ops.DrainDeferred) -> Counted:
+    count = 0
+    for position, name, start, reason in op.starts:
+        deferred = tables.deferred(position, name)
+        if deferred is None:
+            continue
+        count += 1
+        tables.delete_deferred(deferred)
+        if start is None and reason is None:
+            continue
+        effect = ops.Effect(op=start or _nothing, position=position, subscription=name)
+        if start is None:
+            park(tables, op.consumer, effect, reason or "")
+        elif op.released or not _is_put_off(tables, op.consumer, effect, start):
+            outcome: Started | Refusal = start_run(tables, start)
+            _note_refusal(tables, op.consumer, effect, outcome)
+    return Counted(count)
+
+
+_nothing = ops.Emit(events=())
+
+
+def drop_parked(tables: Tables, op: ops.DropParked) -> Counted:
+    found = [tables.parked(op.consumer, *at) for at in op.events]
+    kept = [one for one in found if one is not None]
+    for one in kept:
+        tables.delete_parked(one)
+    return Counted(len(kept))
+
+
+# --- rules ---
+
+
+def put_subscription(tables: Tables, op: ops.PutSubscription) -> Counted:
+    known = tables.subscription(op.subscription.name)
+    if known is None:
+        new = _new_subscription(tables, op)
+    else:
+        kept = {"position": known.position, "behind": known.behind, "created_at": known.created_at}
+        new = replace(op.subscription, **kept)
+        if op.keep_enabled:
+            new = replace(new, enabled=known.enabled)
+    if new == known:
+        return Counted(0)
+    tables.put_subscription(new)
+    tables.wakes.append(Wake("consumer"))
+    return Counted(1)
+
+
+def _new_subscription(tables: Tables, op: ops.PutSubscription) -> SubscriptionRecord:
+    """It begins where the runner will go on; what lies before that and is asked for, it catches up with by itself."""
+    start = _start(tables, op.start, op.start_at)
+    runner = tables.consumer(RUNNER)
+    reached = tables.last_position() if runner is None else runner.position
+    return replace(
+        op.subscription,
+        position=max(start, reached),
+        behind=start if start < reached else None,
+        created_at=tables.now,
+    )
+
+
+def drop_subscription(tables: Tables, op: ops.DropSubscription) -> Counted:
+    if tables.subscription(op.name) is None:
+        return Counted(0)
+    tables.delete_subscription(op.name)
+    tables.wakes.append(Wake("consumer"))
+    return Counted(1)

@@ -1,0 +1,272 @@
+"""Events: append them, resume who waits for them, let the oldest go.
+
+An event is checked like a signal: its key and id first, then its type and payload. Up to a bound the runs that wait
+for it are resumed in its own commit; if there are more, its position is kept as a marker and the rest follow in
+commits of their own. Whoever acts on such a run in between gives it the event first (`waiting.catch_up`), so that
+nobody can tell the difference.
+"""
+
+from perdure.model import limits, ops
+from perdure.model.keys import digest, emit_scope
+from perdure.model.outcomes import (
+    Counted,
+    Duplicate,
+    EmitOutcome,
+    Emitted,
+    Refusal,
+    Trimmed,
+    decode_answer,
+    encode_answer,
+)
+from perdure.model.records import ChannelRecord, EventRecord, KeyRecord, RunRecord, WatcherRecord
+from perdure.store.handlers import timing, waiting
+from perdure.store.handlers.catalogue import misfit
+from perdure.store.handlers.facts import resume_later
+from perdure.store.tables import Tables
+
+
+def emit(tables: Tables, op: ops.Emit) -> tuple[EmitOutcome, ...]:
+    return tuple([_emit_one(tables, one) for one in op.events])
+
+
+def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
+    told = _told_before(tables, new)
+    if told is not None:
+        return told
+    channel = tables.channel("topic", new.type)
+    refused = _refused(channel, new)
+    if refused is not None:
+        return refused
+    repeated = _is_repeat(tables, channel, new)
+    position = tables.append_event(
+        new.type,
+        new.payload,
+        new.event_id,
+        new.entity_type,
+        new.entity_id,
+        new.root_id,
+        new.depth,
+        new.caused_by,
+        new.key,
+        new.trace,
+        new.occurred_at,
+        repeated,
+    )
+    resumed, more = (0, False) if repeated else _resume(tables, new, position)
+    emitted = Emitted(new.event_id, position, resumed, more)
+    if new.key is not None:
+        _keep_key(tables, new, emitted)
+    return emitted
+
+
+def first_refusal(tables: Tables, events: tuple[ops.NewEvent, ...]) -> Refusal | None:
+    """Why one of these events would be refused, if any would."""
+    for new in events:
+        told = _told_before(tables, new)
+        if told is None:
+            told = _refused(tables.channel("topic", new.type), new)
+        if isinstance(told, Refusal):
+            return told
+    return None
+
+
+# --- whether it may be appended ---
+
+
+def _told_before(tables: Tables, new: ops.NewEvent) -> Duplicate[Emitted] | Refusal | None:
+    """The answer to a key or an id that was used before."""
+    if new.key is not None:
+        used = tables.key(emit_scope(new.type), new.key)
+        if used is not None and (used.expires_at or 0) > tables.now:
+            if used.digest != _digest(new):
+                problem = "with another payload or entity"
+                return Refusal("conflict", f"key {new.key!r} was used for {new.type!r} {problem}")
+            return Duplicate(decode_answer(used.answer))
+    if new.fresh:
+        return None
+    event = tables.event(new.event_id)
+    if event is None:
+        return None
+    same = (event.type, event.payload, event.entity_type, event.entity_id)
+    if same != (new.type, new.payload, new.entity_type, new.entity_id):
+        return Refusal(
+            "conflict", f"event {new.event_id!r} is on the ledger and says something else"
+        )
+    return Duplicate(Emitted(event.event_id, event.position))
+
+
+def _refused(channel: ChannelRecord | None, new: ops.NewEvent) -> Refusal | None:
+    errors = new.errors or misfit(channel, new.payload, new.schema)
+    if errors:
+        return Refusal("invalid_payload", f"the payload of topic {new.type!r}", errors)
+    return None
+
+
+def _digest(new: ops.NewEvent) -> str:
+    return digest(new.payload, new.entity_type or "", new.entity_id or "")
+
+
+def _keep_key(tables: Tables, new: ops.NewEvent, emitted: Emitted) -> None:
+    key = new.key or ""
+    scope = emit_scope(new.type)
+    tables.delete_key(scope, key)  # one that has run out, if any
+    tables.add_key(
+        KeyRecord(
+            scope=scope,
+            key=key,
+            digest=_digest(new),
+            answer=encode_answer(emitted),
+            run_id=None,
+            created_at=tables.now,
+            expires_at=tables.now + limits.emit_key_us,
+        )
+    )
+
+
+def _is_repeat(tables: Tables, channel: ChannelRecord | None, new: ops.NewEvent) -> bool:
+    repeats = new.repeats or ("deliver" if channel is None else channel.repeats)
+    if repeats == "deliver":
+        return False
+    entity = "" if new.entity_type is None else f"{new.entity_type}/{new.entity_id}"
+    last = tables.next_event(new.type, entity, 0, newest=True, repeats=True)
+    return last is not None and last.payload == new.payload
+
+
+# --- who waits for it ---
+
+
+def _resume(tables: Tables, new: ops.NewEvent, position: int) -> tuple[int, bool]:
+    """Resume who waits, as far as this commit takes it: how many did, and whether there are more."""
+    if not tables.is_watched("topic", new.type):
+        return 0, False
+    event = EventRecord(
+        position=position,
+        event_id=new.event_id,
+        type=new.type,
+        entity_type=new.entity_type,
+        entity_id=new.entity_id,
+        payload=new.payload,
+        occurred_at=new.occurred_at or tables.now,
+        recorded_at=tables.now,
+    )
+    room = limits.resumed_per_commit_max - tables.fanned
+    resumed, more = _deliver(tables, event, room) if room > 0 else (0, True)
+    if more:
+        resume_later(tables, position)
+    return resumed, more
+
+
+def _deliver(tables: Tables, event: EventRecord, limit: int) -> tuple[int, bool]:
+    watchers = tables.topic_watchers(event, limit)
+    # A wait may name a topic twice, with an entity and without: its first mention wins.
+    first_of: dict[tuple[str, str], WatcherRecord] = {}
+    for watcher in watchers:
+        at = (watcher.run_id, watcher.path)
+        known = first_of.get(at)
+        if known is None or watcher.ix < known.ix:
+            first_of[at] = watcher
+    pending = tables.fan_outs()
+    behind = bool(pending) and pending[0] < event.position
+    for watcher in first_of.values():
+        run = tables.run(watcher.run_id)
+        if run is None:
+            tables.delete_watchers(watcher.run_id)
+        elif behind:
+            waiting.catch_up(tables, run)  # an earlier event may be on its way to it
+        else:
+            waiting.deliver_event(tables, run, watcher, event)
+    tables.fanned += len(first_of)
+    return len(first_of), len(watchers) == limit
+
+
+def fan_out(tables: Tables, op: ops.FanOut) -> Counted:
+    count = 0
+    for position in list(tables.fan_outs()):
+        event = tables.event_at(position)
+        more = False
+        if event is not None:  # else retention took it
+            resumed, more = _deliver(tables, event, op.limit - count)
+            count += resumed
+        if more:
+            break
+        tables.delete_fan_out(position)
+    return Counted(count, more=bool(tables.fan_outs()))
+
+
+# --- what a filter decided ---
+
+
+def resolve_wait(tables: Tables, op: ops.ResolveWait) -> Counted:
+    run = tables.run(op.run_id)
+    if run is None or run.generation != op.generation:
+        return Counted(0)
+    run = waiting.catch_up(tables, run)
+    watchers = [one for one in tables.watchers(run.run_id) if one.path == op.path]
+    watcher = next((one for one in watchers if one.ix == op.ix and one.kind == "match"), None)
+    if watcher is None:
+        return Counted(0)
+    if op.error is not None:
+        waiting.resolve(tables, run, op.path, winner=op.ix, state="failed", error=op.error)
+        return Counted(1)
+    if op.position is None:
+        return Counted(int(_is_over(tables, run, watcher, watchers, op.examined)))
+    event = tables.event_at(op.position)
+    if event is None or not _is_for(watcher, event):
+        return Counted(0)
+    return Counted(int(waiting.deliver_event(tables, run, watcher, event)))
+
+
+def _is_for(watcher: WatcherRecord, event: EventRecord) -> bool:
+    in_time = watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at
+    return event.type == watcher.target and event.position > watcher.after and in_time
+
+
+def _is_over(
+    tables: Tables,
+    run: RunRecord,
+    watcher: WatcherRecord,
+    watchers: list[WatcherRecord],
+    examined: int,
+) -> bool:
+    """End a wait by its deadline, once every event up to then was judged, by each of its filters."""
+    if watcher.deadline_at is None or tables.now <= watcher.deadline_at:
+        return False
+    for one in watchers:
+        after = examined if one.kind == "match" else one.after
+        if one.kind in ("match", "topic") and tables.next_event(
+            one.target, one.entity, after, recorded_by=one.deadline_at
+        ):
+            return False
+    timing.time_out(tables, run, watcher, watchers)
+    return True
+
+
+# --- retention ---
+
+
+def trim_ledger(tables: Tables, op: ops.TrimLedger) -> Trimmed:
+    last = tables.last_position()
+    first = tables.first_position()
+    wanted = 0 if op.recorded_before is None else tables.position_at(op.recorded_before)
+    if op.keep is not None:
+        wanted = max(wanted, last - op.keep)
+    allowed, held_by = (last, None) if op.forced else _needed(tables, op.idle_before, last)
+    upto = min(wanted, allowed, last - 1)
+    chunk = min(upto, first - 1 + op.limit)
+    if chunk >= first:
+        tables.trim_events(chunk)
+    count = max(0, chunk - first + 1)
+    return Trimmed(count, more=chunk < upto, held_by=held_by if allowed < wanted else None)
+
+
+def _needed(tables: Tables, idle_before: int, last: int) -> tuple[int, str | None]:
+    """Up to where nobody needs the ledger any more, and who needs what comes next."""
+    needed: list[tuple[int, str | None]] = [(last, None)]
+    needed += [
+        (one.position, one.name) for one in tables.consumers() if one.advanced_at >= idle_before
+    ]
+    oldest = tables.oldest_needed(idle_before)
+    if oldest is not None:
+        needed.append((oldest[0] - 1, oldest[1]))
+    needed += [(position - 1, None) for position in tables.fan_outs()]
+    return min(needed, key=lambda one: one[0])

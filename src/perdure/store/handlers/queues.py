@@ -1,0 +1,82 @@
+"""Queues: each item goes to exactly one run, the one that waits longest, or is kept in the order of acceptance."""
+
+from perdure.model import limits, ops
+from perdure.model.keys import digest, put_scope
+from perdure.model.outcomes import (
+    Counted,
+    Delivered,
+    Duplicate,
+    PutOutcome,
+    Queued,
+    Refusal,
+    decode_answer,
+    encode_answer,
+)
+from perdure.model.records import DeadLetterRecord, ItemRecord, KeyRecord
+from perdure.store.handlers import waiting
+from perdure.store.handlers.catalogue import misfit
+from perdure.store.tables import Tables
+
+
+def put(tables: Tables, op: ops.Put) -> PutOutcome:
+    if op.key is not None:
+        used = tables.key(put_scope(op.queue), op.key)
+        if used is not None and (used.expires_at or 0) > tables.now:
+            return _used_before(used, op)
+    errors = op.errors or misfit(tables.channel("queue", op.queue), op.payload, op.schema)
+    if errors:
+        return Refusal("invalid_payload", f"the payload of queue {op.queue!r}", errors)
+    outcome = _put(tables, op.item_id, op.queue, op.payload)
+    if op.key is not None:
+        _keep_key(tables, op, outcome)
+    return outcome
+
+
+def _put(tables: Tables, item_id: str, queue: str, payload: str) -> Delivered | Queued:
+    item = ItemRecord(
+        item_id=item_id,
+        position=tables.next_seq(),
+        queue=queue,
+        payload=payload,
+        put_at=tables.now,
+    )
+    taker = waiting.offer_item(tables, item)
+    if taker is not None:
+        return Delivered(taker.run_id, taker.path)
+    tables.add_item(item)
+    return Queued(item_id)
+
+
+def _used_before(used: KeyRecord, op: ops.Put) -> Duplicate[Delivered | Queued] | Refusal:
+    if used.digest != digest(op.payload):
+        problem = "with another payload"
+        return Refusal("conflict", f"key {op.key!r} was used for queue {op.queue!r} {problem}")
+    return Duplicate(decode_answer(used.answer))
+
+
+def _keep_key(tables: Tables, op: ops.Put, outcome: Delivered | Queued) -> None:
+    scope, key = put_scope(op.queue), op.key or ""
+    tables.delete_key(scope, key)  # one that has run out, if any
+    tables.add_key(
+        KeyRecord(
+            scope=scope,
+            key=key,
+            digest=digest(op.payload),
+            answer=encode_answer(outcome),
+            run_id=None,
+            created_at=tables.now,
+            expires_at=tables.now + limits.put_key_us,
+        )
+    )
+
+
+def put_again(tables: Tables, letter: DeadLetterRecord) -> Delivered | Queued:
+    """An item that a run could not read is put once more, under its own id, at the end of its queue."""
+    return _put(tables, letter.dead_letter_id, letter.name, letter.payload)
+
+
+def purge_queue(tables: Tables, op: ops.PurgeQueue) -> Counted:
+    items = tables.items_before(op.queue, op.put_before, op.limit)
+    for item in items:
+        tables.delete_item(item)
+    return Counted(len(items), more=len(items) == op.limit)
