@@ -394,7 +394,7 @@ async def test_bad_steering_ids(world: Any) -> None:
 # --- bad calls inside a workflow -----------------------------------------------------------------
 
 inside: list[tuple[str, Callable[[Context], Any], str]] = [
-    ("wait number", lambda ctx: ctx.wait(5), "takes a signal, a run, a timer"),
+    ("wait number", lambda ctx: ctx.wait(5), "takes a signal, topic, queue, run or timer"),
     ("wait word", lambda ctx: ctx.wait("go"), "takes a signal"),
     ("wait timeout", lambda ctx: ctx.wait(go, timeout="x"), "not understood"),
     ("wait name", lambda ctx: ctx.wait(go, name="a/b"), "separates the parts"),
