@@ -129,7 +129,8 @@ def _is_repeat(tables: Tables, channel: ChannelRecord | None, new: ops.NewEvent)
         return False
     entity = "" if new.entity_type is None else f"{new.entity_type}/{new.entity_id}"
     last = tables.next_event(new.type, entity, 0, newest=True, repeats=True)
-    return last is not None and last.payload == new.payload
+    # Of an event about nothing in particular the last one may be about something: that is another fact.
+    return last is not None and last.payload == new.payload and last.entity_type == new.entity_type
 
 
 # --- who waits for it ---
