@@ -30,6 +30,7 @@ _subjects = (
     "timers",
     "turns",
     "waits",
+    "emitting",
 )
 # Before they are imported: plain asserts then say what they saw.
 pytest.register_assert_rewrite(*(f"{__name__}.{one}" for one in _subjects))
@@ -41,6 +42,7 @@ from perdure.testing.conformance.claiming import TestClaiming, TestOwners
 from perdure.testing.conformance.dead_letters import TestDeadLetters
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import comparable, dump, normal
+from perdure.testing.conformance.emitting import TestEmit
 from perdure.testing.conformance.fixtures import MakeStore, clock, d, make_store, quiet, store
 from perdure.testing.conformance.invariants import check_invariants
 from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
@@ -68,6 +70,7 @@ __all__ = [
     "TestCatalogue",
     "TestClaiming",
     "TestDeadLetters",
+    "TestEmit",
     "TestLedger",
     "TestOwners",
     "TestPause",

@@ -18,21 +18,32 @@ from perdure.model.outcomes import (
     Buffered,
     Claimed,
     Counted,
+    CursorMoved,
     Delivered,
+    EmitOutcome,
+    Emitted,
+    Fenced,
     Fired,
+    Moved,
+    PutOutcome,
     Refusal,
     SendOutcome,
     Started,
     SteerOutcome,
+    Trimmed,
     TurnOutcome,
 )
 from perdure.model.records import (
+    RUNNER,
+    ChannelRecord,
     Condition,
+    ConsumerRecord,
     ErrorRecord,
     EventRecord,
     RunRecord,
     SignalEntry,
     StepRecord,
+    SubscriptionRecord,
     WaitSpec,
     WatcherRecord,
     WorkflowRecord,
@@ -70,6 +81,16 @@ def timer(duration: Duration) -> Condition:
 def until(at: int) -> Condition:
     """Wait no longer than until then."""
     return Condition("timer", until_at=at)
+
+
+def topic(name: str, entity: str = "", **narrowed: Any) -> Condition:
+    """Wait for an event, about an entity or any; `since`, `deliver`, `filter`, `code` as in the condition."""
+    return Condition("topic", name, entity=entity, **narrowed)
+
+
+def queue(name: str) -> Condition:
+    """Wait for an item of a queue."""
+    return Condition("queue", name)
 
 
 def wait(path: str, *on: Condition, known: bool = False) -> ops.Wait:
@@ -151,6 +172,11 @@ def entry(
 ) -> SignalEntry:
     """A signal of the catalogue."""
     return SignalEntry(schema, buffer, None if ttl is None else parse_duration(ttl), on_end)
+
+
+def effect(op: Any, position: int = 0, *, subscription: str = "") -> ops.Effect:
+    """What a consumer wants done for the event at a position."""
+    return ops.Effect(op=op, position=position, subscription=subscription)
 
 
 # --- who says them -----------------------------------------------------------------------------------
@@ -368,8 +394,156 @@ class Driver:
         answer: Counted = await self.apply(ops.Declare(workflows=workflows, only_new=only_new))
         return answer
 
-    async def prune(self, *, finished_before: int, limit: int = 100) -> Counted:
+    async def prune(self, *, finished_before: int | None, limit: int = 100) -> Counted:
         answer: Counted = await self.apply(ops.Prune(finished_before=finished_before, limit=limit))
+        return answer
+
+    # --- topics and queues ---
+
+    def event(
+        self, type: str, payload: str = "null", *, entity: str | None = None, **fields: Any
+    ) -> ops.NewEvent:
+        """An event to append; a given id is looked for."""
+        about, _, id = (entity or "").partition("/")
+        fields = {"fresh": "event_id" not in fields, "event_id": self.fresh("event"), **fields}
+        return ops.NewEvent(
+            type=type, payload=payload, entity_type=about or None, entity_id=id or None, **fields
+        )
+
+    def emit_op(self, type: str, payload: str = "null", **fields: Any) -> ops.Emit:
+        return ops.Emit(events=(self.event(type, payload, **fields),))
+
+    async def emit(
+        self, type: str, payload: str = "null", *, entity: str | None = None, **fields: Any
+    ) -> EmitOutcome:
+        (answer,) = await self.emit_many(self.event(type, payload, entity=entity, **fields))
+        return answer
+
+    async def emit_many(self, *events: ops.NewEvent) -> tuple[EmitOutcome, ...]:
+        answer: tuple[EmitOutcome, ...] = await self.apply(ops.Emit(events=events))
+        return answer
+
+    async def fan_out(self, limit: int = 1000) -> Counted:
+        answer: Counted = await self.apply(ops.FanOut(limit=limit))
+        return answer
+
+    async def fan_out_all(self, limit: int = 1000) -> int:
+        """Go on with events until none has more runs to resume; gives how many did."""
+        count = 0
+        while (await self.store.due()).fan_out:
+            count += (await self.fan_out(limit)).count
+        return count
+
+    async def resolve_wait(self, run_id: str, position: int | None, **fields: Any) -> int:
+        """What the matcher found for the wait at path "w"; gives whether it had an effect."""
+        head = (await self.store.span())[1]
+        fields = {"generation": 0, "path": "w", "ix": 0, "examined": head, **fields}
+        answer: Counted = await self.apply(
+            ops.ResolveWait(run_id=run_id, position=position, **fields)
+        )
+        return answer.count
+
+    def put_op(self, queue: str, payload: str = "null", **fields: Any) -> ops.Put:
+        fields.setdefault("item_id", self.fresh("item"))
+        return ops.Put(queue=queue, payload=payload, **fields)
+
+    async def put(self, queue: str, payload: str = "null", **fields: Any) -> PutOutcome:
+        answer: PutOutcome = await self.apply(self.put_op(queue, payload, **fields))
+        return answer
+
+    async def purge(
+        self, queue: str, *, put_before: int | None = None, limit: int = 100
+    ) -> Counted:
+        answer: Counted = await self.apply(
+            ops.PurgeQueue(queue=queue, put_before=put_before, limit=limit)
+        )
+        return answer
+
+    async def declare_topic(self, name: str, **fields: Any) -> Counted:
+        return await self._declare_channel("topic", name, **fields)
+
+    async def declare_queue(self, name: str, **fields: Any) -> Counted:
+        return await self._declare_channel("queue", name, **fields)
+
+    async def _declare_channel(
+        self, kind: Any, name: str, *, schema: object = None, only_new: bool = False, **fields: Any
+    ) -> Counted:
+        text = None if schema is None else msgspec.json.encode(schema).decode()
+        channel = ChannelRecord(kind=kind, name=name, schema=text, **fields)
+        answer: Counted = await self.apply(ops.Declare(channels=(channel,), only_new=only_new))
+        return answer
+
+    # --- consumers, subscriptions, retention ---
+
+    async def claim_consumer(
+        self, name: str = "reader", worker_id: str = WORKER, **fields: Any
+    ) -> ConsumerRecord | Refusal:
+        """Read as this consumer; a new one begins with the oldest event unless `start` says otherwise."""
+        fields = {"fence": self.fence(), "patterns": '["**"]', "start": 0, **fields}
+        answer: ConsumerRecord | Refusal = await self.apply(
+            ops.ClaimConsumer(name=name, worker_id=worker_id, **fields)
+        )
+        return answer
+
+    async def advance_cursor(
+        self, name: str, position: int, *effects: ops.Effect, **fields: Any
+    ) -> CursorMoved | Moved | Fenced:
+        """The owner has dealt with all up to `position`; fence and cursor are those that the store has."""
+        now = await self.consumer(name)
+        fields = {"fence": now.fence, "seen": now.position, **fields}
+        answer: CursorMoved | Moved | Fenced = await self.apply(
+            ops.AdvanceCursor(name=name, position=position, effects=effects, **fields)
+        )
+        return answer
+
+    async def commit_effects(self, consumer: str, *effects: ops.Effect, **fields: Any) -> Counted:
+        answer: Counted = await self.apply(
+            ops.CommitEffects(consumer=consumer, effects=effects, **fields)
+        )
+        return answer
+
+    async def steer_consumer(self, name: str, **fields: Any) -> ConsumerRecord | Refusal:
+        answer: ConsumerRecord | Refusal = await self.apply(ops.SteerConsumer(name=name, **fields))
+        return answer
+
+    async def drop_parked(self, consumer: str, *events: tuple[int, str]) -> Counted:
+        answer: Counted = await self.apply(ops.DropParked(consumer=consumer, events=events))
+        return answer
+
+    async def subscribe(
+        self, name: str, pattern: str = "order.*", *, workflow: str = WORKFLOW, **fields: Any
+    ) -> Counted:
+        """Make or change a rule; `start`, `start_at` and `keep_enabled` are the op's, the rest the record's."""
+        how = {
+            one: fields.pop(one) for one in ("start", "start_at", "keep_enabled") if one in fields
+        }
+        rule = SubscriptionRecord(name=name, pattern=pattern, workflow=workflow, **fields)
+        answer: Counted = await self.apply(ops.PutSubscription(subscription=rule, **how))
+        return answer
+
+    async def unsubscribe(self, name: str) -> Counted:
+        answer: Counted = await self.apply(ops.DropSubscription(name=name))
+        return answer
+
+    async def drain(
+        self,
+        *starts: tuple[int, str, ops.StartRun | None, str | None],
+        consumer: str = RUNNER,
+        released: bool = False,
+    ) -> Counted:
+        answer: Counted = await self.apply(
+            ops.DrainDeferred(starts=starts, consumer=consumer, released=released)
+        )
+        return answer
+
+    async def trim(
+        self, *, keep: int | None = None, recorded_before: int | None = None, **fields: Any
+    ) -> Trimmed:
+        """Let the oldest events go; no consumer counts as idle unless `idle_before` says so."""
+        fields = {"limit": 1000, "idle_before": 0, **fields}
+        answer: Trimmed = await self.apply(
+            ops.TrimLedger(recorded_before=recorded_before, keep=keep, **fields)
+        )
         return answer
 
     # --- what came of it ---
@@ -398,6 +572,27 @@ class Driver:
 
     async def watchers(self, run_id: str) -> list[WatcherRecord]:
         return await self.store.waiting(run_id)
+
+    async def won(self, run_id: str, path: str = "w") -> tuple[int | None, str | None]:
+        """Winner and value of a wait; (None, None) while it is open."""
+        step = await self.step(run_id, path)
+        return step.winner, step.value
+
+    async def items(self, queue: str) -> list[str]:
+        """The payloads in a queue, oldest first."""
+        return [one.payload for one in await self.store.queue_items(queue, 0, _every_row)]
+
+    async def head(self) -> int:
+        """The position of the newest event."""
+        return (await self.store.span())[1]
+
+    async def consumer(self, name: str) -> ConsumerRecord:
+        """The consumer, which must exist."""
+        return next(one for one in await self.store.consumers() if one.name == name)
+
+    async def subscription(self, name: str) -> SubscriptionRecord:
+        """The subscription, which must exist."""
+        return next(one for one in await self.store.subscriptions() if one.name == name)
 
     async def payloads(self, run_id: str) -> list[str]:
         """The payloads buffered for a run, oldest first."""
@@ -441,6 +636,12 @@ def completed(outcome: TurnOutcome) -> list[tuple[str, int | None, str | None]]:
 def accepted(outcome: SendOutcome) -> Delivered | Buffered:
     """The answer of a send that was taken."""
     assert isinstance(outcome, Delivered | Buffered), outcome
+    return outcome
+
+
+def emitted(outcome: EmitOutcome) -> Emitted:
+    """The answer of an event that was appended."""
+    assert isinstance(outcome, Emitted), outcome
     return outcome
 
 
