@@ -62,8 +62,11 @@ def _settled(tables: Tables, op: ops.TurnOp) -> RunRecord | Fenced | Moved:
     return run
 
 
-def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> None:
-    """Write what the turn produced: results in the order the owner saw them, and abandoned waits."""
+def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> RunRecord:
+    """Write what the turn produced: results in the order the owner saw them, and abandoned waits.
+
+    Gives the run as it is then: an item that one of its waits gave back may have gone to another of its branches.
+    """
     for done in op.steps:
         retrying = done.state == "retrying"
         step = StepRecord(
@@ -89,8 +92,13 @@ def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> None:
             tables.delete_watchers(run.run_id, done.path)
         if retrying:
             watch_retry(tables, run, step)
-    for path in op.closed:
-        waiting.close(tables, run, path)
+    return _leave(tables, run, op.closed)
+
+
+def _leave(tables: Tables, run: RunRecord, paths: tuple[str, ...]) -> RunRecord:
+    for path in paths:
+        waiting.close(tables, tables.run(run.run_id) or run, path)
+    return (tables.run(run.run_id) or run) if paths else run
 
 
 def watch_retry(tables: Tables, run: RunRecord, step: StepRecord) -> None:
@@ -125,7 +133,7 @@ def record_step(tables: Tables, op: ops.RecordStep) -> TurnOutcome:
     run = _owned(tables, op)
     if isinstance(run, Fenced):
         return run
-    _record(tables, run, op)
+    run = _record(tables, run, op)
     return _advanced(tables, run)
 
 
@@ -133,10 +141,10 @@ def suspend(tables: Tables, op: ops.Suspend) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
-    _record(tables, run, op)
+    run = _record(tables, run, op)
     opened = [waiting.open_wait(tables, run, wait) for wait in op.waits]
     decided = tuple(one for one in opened if one is not None)
-    if decided or not op.park:
+    if decided or not op.park or run.revision != op.revision:
         _tell_deadline(tables, run)
         return _advanced(tables, run, decided)
     if run.pause_requested:
@@ -170,7 +178,7 @@ def record_send(tables: Tables, op: ops.RecordSend) -> TurnOutcome:
     run = _owned(tables, op)
     if isinstance(run, Fenced):
         return run
-    _record(tables, run, op)
+    run = _record(tables, run, op)
     value, error = _send(tables, run, op)
     # The send may have changed this very run (a signal to itself), so it is read again.
     run = tables.run(op.run_id) or run
@@ -279,9 +287,7 @@ def record_cancel(tables: Tables, op: ops.RecordCancel) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
-    _record(tables, run, op)
-    for path in op.paths:
-        waiting.close(tables, run, path)
+    run = _leave(tables, _record(tables, run, op), op.paths)
     step = StepRecord(
         run_id=run.run_id,
         generation=run.generation,
@@ -305,7 +311,7 @@ def reject_signal(tables: Tables, op: ops.RejectSignal) -> TurnOutcome:
     step = tables.step(run.run_id, run.generation, op.path)
     if step is None or step.state != "done":
         return Moved(run.revision, run.pause_requested, run.cancel_requested)
-    _record(tables, run, op)
+    run = _record(tables, run, op)
     waiting.reject(tables, run, step, op.reason, passed=op.passed)
     tables.put_step(waiting.reopened(step))
     decided = waiting.open_wait(tables, run, op.wait)
@@ -317,7 +323,7 @@ def finish(tables: Tables, op: ops.Finish) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
-    _record(tables, run, op)
+    run = _record(tables, run, op)
     end_run(tables, run, op.status, output=op.output, error=op.error)
     return Advanced(run.revision, tables.now)
 
@@ -396,7 +402,7 @@ def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
-    _record(tables, run, op)
+    run = _record(tables, run, op)
     tables.delete_watchers(run.run_id)
     # The generation that ends here stays readable; older ones go, or an endless run would grow for ever.
     tables.delete_steps_before(run.run_id, run.generation)
