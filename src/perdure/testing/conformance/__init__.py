@@ -19,8 +19,11 @@ _subjects = (
     "catalogue",
     "claiming",
     "dead_letters",
+    "emitting",
+    "fan_out",
     "ledger",
     "pruning",
+    "queues",
     "reads",
     "recovery",
     "retrying",
@@ -28,9 +31,9 @@ _subjects = (
     "starting",
     "steering",
     "timers",
+    "topics",
     "turns",
     "waits",
-    "emitting",
 )
 # Before they are imported: plain asserts then say what they saw.
 pytest.register_assert_rewrite(*(f"{__name__}.{one}" for one in _subjects))
@@ -43,10 +46,12 @@ from perdure.testing.conformance.dead_letters import TestDeadLetters
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import comparable, dump, normal
 from perdure.testing.conformance.emitting import TestEmit
+from perdure.testing.conformance.fan_out import TestFanOut, TestFanOutIsUnseen
 from perdure.testing.conformance.fixtures import MakeStore, clock, d, make_store, quiet, store
 from perdure.testing.conformance.invariants import check_invariants
 from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
 from perdure.testing.conformance.pruning import TestPruning
+from perdure.testing.conformance.queues import TestQueues
 from perdure.testing.conformance.reads import TestReads
 from perdure.testing.conformance.recovery import TestRecovery
 from perdure.testing.conformance.retrying import TestRetry
@@ -59,6 +64,7 @@ from perdure.testing.conformance.steering import (
     TestTerminate,
 )
 from perdure.testing.conformance.timers import TestTimers
+from perdure.testing.conformance.topics import TestTopics
 from perdure.testing.conformance.turns import TestTurns
 from perdure.testing.conformance.waits import TestWaits
 
@@ -71,10 +77,13 @@ __all__ = [
     "TestClaiming",
     "TestDeadLetters",
     "TestEmit",
+    "TestFanOut",
+    "TestFanOutIsUnseen",
     "TestLedger",
     "TestOwners",
     "TestPause",
     "TestPruning",
+    "TestQueues",
     "TestQuietLedger",
     "TestReads",
     "TestRecovery",
@@ -85,6 +94,7 @@ __all__ = [
     "TestSteering",
     "TestTerminate",
     "TestTimers",
+    "TestTopics",
     "TestTurns",
     "TestWaits",
     "check_invariants",
