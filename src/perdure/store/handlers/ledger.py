@@ -218,8 +218,11 @@ def resolve_wait(tables: Tables, op: ops.ResolveWait) -> Counted:
 
 
 def _is_for(watcher: WatcherRecord, event: EventRecord) -> bool:
+    """Whether the event could end the wait at all: the matcher's word is taken only for what its filter says."""
     in_time = watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at
-    return event.type == watcher.target and event.position > watcher.after and in_time
+    about = watcher.entity in ("", f"{event.entity_type}/{event.entity_id}")
+    counts = event.position > watcher.after and not event.repeated
+    return event.type == watcher.target and about and counts and in_time
 
 
 def _is_over(
