@@ -22,6 +22,7 @@ _subjects = (
     "emitting",
     "fan_out",
     "ledger",
+    "matching",
     "pruning",
     "queues",
     "reads",
@@ -50,6 +51,7 @@ from perdure.testing.conformance.fan_out import TestFanOut, TestFanOutIsUnseen
 from perdure.testing.conformance.fixtures import MakeStore, clock, d, make_store, quiet, store
 from perdure.testing.conformance.invariants import check_invariants
 from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
+from perdure.testing.conformance.matching import TestMatching
 from perdure.testing.conformance.pruning import TestPruning
 from perdure.testing.conformance.queues import TestQueues
 from perdure.testing.conformance.reads import TestReads
@@ -80,6 +82,7 @@ __all__ = [
     "TestFanOut",
     "TestFanOutIsUnseen",
     "TestLedger",
+    "TestMatching",
     "TestOwners",
     "TestPause",
     "TestPruning",

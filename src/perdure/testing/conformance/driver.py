@@ -382,8 +382,10 @@ class Driver:
         answer: SendOutcome = await self.apply(self.signal_op(run_id, name, payload, **fields))
         return answer
 
-    async def resend(self, dead_letter_id: str, *, to: str | None = None) -> SendOutcome:
-        answer: SendOutcome = await self.apply(
+    async def resend(
+        self, dead_letter_id: str, *, to: str | None = None
+    ) -> SendOutcome | PutOutcome:
+        answer: SendOutcome | PutOutcome = await self.apply(
             ops.ResendDeadLetter(
                 dead_letter_id=dead_letter_id, signal_id=self.fresh("signal"), run_id=to
             )
@@ -633,7 +635,7 @@ def completed(outcome: TurnOutcome) -> list[tuple[str, int | None, str | None]]:
     return [(one.path, one.winner, one.value) for one in outcome.completions]
 
 
-def accepted(outcome: SendOutcome) -> Delivered | Buffered:
+def accepted(outcome: SendOutcome | PutOutcome) -> Delivered | Buffered:
     """The answer of a send that was taken."""
     assert isinstance(outcome, Delivered | Buffered), outcome
     return outcome
