@@ -136,16 +136,20 @@ def steer_consumer(tables: Tables, op: ops.SteerConsumer) -> ConsumerRecord | Re
 
 
 def commit_effects(tables: Tables, op: ops.CommitEffects) -> Counted:
-    if op.unpark is not None:
-        parked = tables.parked(op.consumer, *op.unpark)
-        if parked is None:
-            return Counted(0)
-        if op.reason is not None:
-            again = replace(parked, reason=op.reason, attempts=parked.attempts + 1)
-            tables.put_parked(again)
-            return Counted(0)
-        tables.delete_parked(parked)
+    if op.unpark is None:
+        _commit(tables, op.consumer, op.effects, op.parked, op.finished)
+        return Counted(1)
+    parked = tables.parked(op.consumer, *op.unpark)
+    if parked is None:
+        return Counted(0)
+    if op.reason is not None:
+        tables.put_parked(replace(parked, reason=op.reason, attempts=parked.attempts + 1))
+        return Counted(0)
     _commit(tables, op.consumer, op.effects, op.parked, op.finished)
+    if (
+        tables.parked(op.consumer, *op.unpark) == parked
+    ):  # else it was refused, and parked once more
+        tables.delete_parked(parked)
     return Counted(1)
 
 
@@ -222,6 +226,7 @@ def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None
     event = tables.event_at(effect.position)
     if event is None:
         return
+    known = tables.parked(consumer, effect.position, effect.subscription)
     tables.put_parked(
         ParkedRecord(
             consumer=consumer,
@@ -230,7 +235,7 @@ def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None
             event_id=event.event_id,
             type=event.type,
             reason=reason,
-            attempts=1,
+            attempts=1 if known is None else known.attempts + 1,
             parked_at=tables.now,
         )
     )
