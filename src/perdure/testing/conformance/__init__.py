@@ -18,6 +18,7 @@ _subjects = (
     "batches",
     "catalogue",
     "claiming",
+    "consumers",
     "dead_letters",
     "emitting",
     "fan_out",
@@ -43,6 +44,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{one}" for one in _subjects))
 from perdure.testing.conformance.batches import TestBatches
 from perdure.testing.conformance.catalogue import TestCatalogue
 from perdure.testing.conformance.claiming import TestClaiming, TestOwners
+from perdure.testing.conformance.consumers import TestConsumers, TestEffects, TestParked
 from perdure.testing.conformance.dead_letters import TestDeadLetters
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import comparable, dump, normal
@@ -77,13 +79,16 @@ __all__ = [
     "TestCancel",
     "TestCatalogue",
     "TestClaiming",
+    "TestConsumers",
     "TestDeadLetters",
+    "TestEffects",
     "TestEmit",
     "TestFanOut",
     "TestFanOutIsUnseen",
     "TestLedger",
     "TestMatching",
     "TestOwners",
+    "TestParked",
     "TestPause",
     "TestPruning",
     "TestQueues",
