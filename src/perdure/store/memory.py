@@ -18,6 +18,7 @@ from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.outcomes import Wake
 from perdure.model.records import (
+    RUNNER,
     ChannelRecord,
     ConsumerRecord,
     CursorRecord,
@@ -518,6 +519,13 @@ class MemoryTables(Tables):
             (one.position, one.subscription)
             for one in self.deferred_starts.values()
             if one.deferred_at >= idle_before
+        ]
+        runner = self.consumers_by_name.get(RUNNER)
+        ran_at = 0 if runner is None else runner.advanced_at
+        needed += [
+            (one.behind + 1, one.name)
+            for one in self.subscriptions.values()
+            if one.behind is not None and one.enabled and max(one.created_at, ran_at) >= idle_before
         ]
         return min(needed, default=None)
 

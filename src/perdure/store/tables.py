@@ -341,7 +341,11 @@ class Tables(ABC):
 
     @abstractmethod
     def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
-        """The oldest position that a parked or deferred event not older than that still needs, and whose it is."""
+        """The oldest position that is still needed, and by whom, apart from the cursors of the consumers.
+
+        A parked or deferred event is, if it was put aside no earlier than that. So is what an enabled subscription
+        has still to catch up with, if it was made, or the workflow runner last advanced, no earlier than that.
+        """
 
     # --- workers and catalogue ---
 

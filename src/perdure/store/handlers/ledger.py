@@ -254,7 +254,7 @@ def trim_ledger(tables: Tables, op: ops.TrimLedger) -> Trimmed:
     wanted = 0 if op.recorded_before is None else tables.position_at(op.recorded_before)
     if op.keep is not None:
         wanted = max(wanted, last - op.keep)
-    allowed, held_by = (last, None) if op.forced else _needed(tables, op.idle_before, last)
+    allowed, held_by = _needed(tables, op, last)
     upto = min(wanted, allowed, last - 1)
     chunk = min(upto, first - 1 + op.limit)
     if chunk >= first:
@@ -263,14 +263,16 @@ def trim_ledger(tables: Tables, op: ops.TrimLedger) -> Trimmed:
     return Trimmed(count, more=chunk < upto, held_by=held_by if allowed < wanted else None)
 
 
-def _needed(tables: Tables, idle_before: int, last: int) -> tuple[int, str | None]:
+def _needed(tables: Tables, op: ops.TrimLedger, last: int) -> tuple[int, str | None]:
     """Up to where nobody needs the ledger any more, and who needs what comes next."""
-    needed: list[tuple[int, str | None]] = [(last, None)]
-    needed += [
-        (one.position, one.name) for one in tables.consumers() if one.advanced_at >= idle_before
-    ]
-    oldest = tables.oldest_needed(idle_before)
-    if oldest is not None:
-        needed.append((oldest[0] - 1, oldest[1]))
-    needed += [(position - 1, None) for position in tables.fan_outs()]
+    # What is on its way to runs is not for an operator to force away: they were promised it.
+    needed: list[tuple[int, str | None]] = [(one - 1, None) for one in tables.fan_outs()]
+    needed.append((last, None))
+    if not op.forced:
+        for consumer in tables.consumers():
+            if consumer.advanced_at >= op.idle_before:
+                needed.append((consumer.position, consumer.name))
+        oldest = tables.oldest_needed(op.idle_before)
+        if oldest is not None:
+            needed.append((oldest[0] - 1, oldest[1]))
     return min(needed, key=lambda one: one[0])
