@@ -33,7 +33,7 @@ from perdure.model.records import (
 )
 from perdure.store.handlers import ledger, queues
 from perdure.store.handlers.facts import resume_later
-from perdure.store.handlers.owning import start_run
+from perdure.store.handlers.owning import is_known, start_run
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
 
@@ -274,7 +274,9 @@ def _is_put_off(tables: Tables, consumer: str, effect: ops.Effect, op: ops.Start
 
 
 def _over(tables: Tables, op: ops.StartRun) -> Any:
-    """Which bound a start would break: "depth", "root", or None."""
+    """Which bound a start would break: "depth", "root", or None. One that finds its run starts nothing."""
+    if is_known(tables, op):
+        return None
     if op.depth > limits.event_depth_max:
         return "depth"
     root_id = op.root_id or ""
@@ -289,6 +291,8 @@ def drain_deferred(tables: Tables, op: ops.DrainDeferred) -> Counted:
         deferred = tables.deferred(position, name)
         if deferred is None:
             continue
+        if start is not None and not op.released and _over(tables, start) == deferred.reason:
+            continue  # as before: that was told already
         count += 1
         tables.delete_deferred(deferred)
         if start is None and reason is None:

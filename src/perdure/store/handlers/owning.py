@@ -44,6 +44,11 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
     return started
 
 
+def is_known(tables: Tables, op: ops.StartRun) -> bool:
+    """Whether a start would only find, or clash with, a run that is there."""
+    return _found_by_key(tables, op) is not None or tables.run(op.run_id) is not None
+
+
 def _start_new(tables: Tables, op: ops.StartRun) -> Started:
     run = _new_run(tables, op)
     tables.add_run(run)
