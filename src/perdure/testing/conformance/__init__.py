@@ -23,15 +23,18 @@ _subjects = (
     "emitting",
     "fan_out",
     "ledger",
+    "ledger_reads",
     "matching",
     "pruning",
     "queues",
     "reads",
     "recovery",
+    "retention",
     "retrying",
     "signals",
     "starting",
     "steering",
+    "subscriptions",
     "timers",
     "topics",
     "turns",
@@ -53,11 +56,13 @@ from perdure.testing.conformance.fan_out import TestFanOut, TestFanOutIsUnseen
 from perdure.testing.conformance.fixtures import MakeStore, clock, d, make_store, quiet, store
 from perdure.testing.conformance.invariants import check_invariants
 from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
+from perdure.testing.conformance.ledger_reads import TestLedgerReads
 from perdure.testing.conformance.matching import TestMatching
 from perdure.testing.conformance.pruning import TestPruning
 from perdure.testing.conformance.queues import TestQueues
 from perdure.testing.conformance.reads import TestReads
 from perdure.testing.conformance.recovery import TestRecovery
+from perdure.testing.conformance.retention import TestRetention
 from perdure.testing.conformance.retrying import TestRetry
 from perdure.testing.conformance.signals import TestSignals
 from perdure.testing.conformance.starting import TestSignalWithStart, TestStarting
@@ -67,6 +72,7 @@ from perdure.testing.conformance.steering import (
     TestSteering,
     TestTerminate,
 )
+from perdure.testing.conformance.subscriptions import TestDeferred, TestSubscriptions
 from perdure.testing.conformance.timers import TestTimers
 from perdure.testing.conformance.topics import TestTopics
 from perdure.testing.conformance.turns import TestTurns
@@ -81,11 +87,13 @@ __all__ = [
     "TestClaiming",
     "TestConsumers",
     "TestDeadLetters",
+    "TestDeferred",
     "TestEffects",
     "TestEmit",
     "TestFanOut",
     "TestFanOutIsUnseen",
     "TestLedger",
+    "TestLedgerReads",
     "TestMatching",
     "TestOwners",
     "TestParked",
@@ -95,11 +103,13 @@ __all__ = [
     "TestQuietLedger",
     "TestReads",
     "TestRecovery",
+    "TestRetention",
     "TestRetry",
     "TestSignalWithStart",
     "TestSignals",
     "TestStarting",
     "TestSteering",
+    "TestSubscriptions",
     "TestTerminate",
     "TestTimers",
     "TestTopics",
