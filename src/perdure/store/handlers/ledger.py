@@ -269,9 +269,11 @@ def _needed(tables: Tables, op: ops.TrimLedger, last: int) -> tuple[int, str | N
     needed: list[tuple[int, str | None]] = [(one - 1, None) for one in tables.fan_outs()]
     needed.append((last, None))
     if not op.forced:
-        for consumer in tables.consumers():
-            if consumer.advanced_at >= op.idle_before:
-                needed.append((consumer.position, consumer.name))
+        needed += [
+            (one.position, one.name)
+            for one in tables.consumers()
+            if one.advanced_at >= op.idle_before
+        ]
         oldest = tables.oldest_needed(op.idle_before)
         if oldest is not None:
             needed.append((oldest[0] - 1, oldest[1]))
