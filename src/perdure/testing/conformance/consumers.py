@@ -21,13 +21,6 @@ from perdure.testing.conformance.driver import WORKER, Driver, effect, refused, 
 from perdure.testing.conformance.fixtures import Subject
 
 
-async def told(d: Driver, count: int = 5) -> int:
-    """Some events on the ledger; the position of the last."""
-    for number in range(count):
-        await d.emit("order.paid", str(number))
-    return await d.head()
-
-
 async def reading(d: Driver, name: str = "reader", **fields: Any) -> ConsumerRecord:
     """A consumer of this worker."""
     consumer = await d.claim_consumer(name, **fields)
@@ -69,7 +62,7 @@ class TestConsumers(Subject):
         assert await d.consumer("reader") == first
 
     async def test_a_dead_owner_is_taken_over(self, d: Driver) -> None:
-        head = await told(d)
+        head = await d.emit_numbers()
         await d.beat("worker-2", lease_us=1_000_000)
         await d.claim_consumer("reader", "worker-2")
         await d.advance_cursor("reader", head - 1)
@@ -84,7 +77,7 @@ class TestConsumers(Subject):
         assert (await reading(d)).owner == WORKER
 
     async def test_the_owner_may_claim_again_with_new_settings(self, d: Driver) -> None:
-        head = await told(d)
+        head = await d.emit_numbers()
         await reading(d)
         await d.advance_cursor("reader", 2)
         again = await reading(d, patterns='["x"]', every="* * * * *", start=head)
@@ -98,17 +91,17 @@ class TestConsumers(Subject):
     # --- where it begins ---
 
     async def test_a_new_one_begins_where_it_is_told_to(self, d: Driver) -> None:
-        head = await told(d)
+        head = await d.emit_numbers()
         assert (await reading(d, "all", start=0)).position == 0
         assert (await reading(d, "some", start=2)).position == 2
         assert (await reading(d, "new", start=None)).position == head
         assert (await reading(d, "ahead", start=99)).position == head
 
     async def test_or_with_what_was_recorded_from_a_time_on(self, d: Driver) -> None:
-        await told(d, 2)
+        await d.emit_numbers(2)
         d.advance("1h")
         noon = d.clock.now()
-        await told(d, 2)
+        await d.emit_many(d.event("order.paid"), d.event("order.paid"))
         assert (await reading(d, "a", start_at=noon)).position == 2
         assert (await reading(d, "b", start_at=noon + 1)).position == 4
         assert (await reading(d, "c", start_at=0)).position == 0
@@ -116,7 +109,7 @@ class TestConsumers(Subject):
     # --- the cursor ---
 
     async def test_the_owner_moves_the_cursor(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         d.advance("1m")
         answer = await d.advance_cursor("reader", 3)
@@ -125,7 +118,7 @@ class TestConsumers(Subject):
         assert (answer.consumer.position, answer.consumer.advanced_at) == (3, d.clock.now())
 
     async def test_a_stale_owner_is_refused(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         old = await reading(d)
         await reading(d)
         put = effect(d.put_op("jobs"))
@@ -137,7 +130,7 @@ class TestConsumers(Subject):
         assert isinstance(await d.apply(op), Fenced)
 
     async def test_a_cursor_that_was_moved_meanwhile_stays(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d, start=4)
         await d.steer_consumer("reader", position=1)
         put = effect(d.put_op("jobs"))
@@ -145,7 +138,7 @@ class TestConsumers(Subject):
         assert ((await d.consumer("reader")).position, await d.items("jobs")) == (1, [])
 
     async def test_a_batch_that_failed_is_told_with_the_cursor(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.advance_cursor("reader", 0, error="ValueError: no")
         assert (await d.consumer("reader")).error == "ValueError: no"
@@ -170,10 +163,11 @@ class TestConsumers(Subject):
         assert (await reading(d)).paused
 
     async def test_a_cursor_is_moved_to_a_position_or_a_time(self, d: Driver) -> None:
-        await told(d, 2)
+        await d.emit_numbers(2)
         d.advance("1h")
         noon = d.clock.now()
-        head = await told(d, 3)
+        await d.emit_many(d.event("order.paid"), d.event("order.paid"))
+        head = await d.head()
         await reading(d, start=None)
         for where, position in (
             ({"position": 1}, 1),
@@ -186,14 +180,14 @@ class TestConsumers(Subject):
             assert isinstance(answer, ConsumerRecord) and answer.position == position
 
     async def test_moving_the_cursor_leaves_the_pause_alone(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.steer_consumer("reader", paused=True, reason="maintenance")
         await d.steer_consumer("reader", position=3)
         assert (await d.consumer("reader")).reason == "maintenance"
 
     async def test_a_cursor_cannot_go_back_to_what_is_gone(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.trim(keep=2)
         await reading(d, start=None)
         answer = await d.steer_consumer("reader", position=1)
@@ -202,7 +196,7 @@ class TestConsumers(Subject):
         assert (await d.consumer("reader")).position == 5
 
     async def test_the_beginning_is_the_oldest_that_is_kept(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.trim(keep=2)
         await reading(d, start=None)
         for where in ({"position": 0}, {"at": 0}):
@@ -215,7 +209,7 @@ class TestConsumers(Subject):
 
 class TestEffects(Subject):
     async def test_effects_and_cursor_are_one_commit(self, d: Driver) -> None:
-        head = await told(d)
+        head = await d.emit_numbers()
         await reading(d)
         await d.start("r1")
         await d.start_waiting("r2", topic("order.sent"))
@@ -224,18 +218,18 @@ class TestEffects(Subject):
             head,
             effect(d.start_op("new", owner=None), 1),
             effect(d.signal_op("r1", "go", "1", signal_id="s1"), 2),
-            effect(d.emit_op("order.sent", "2", event_id="e2"), 3),
+            effect(d.emit_op("order.sent", "2", event_id="new"), 3),
             effect(d.put_op("jobs", "3", item_id="i1"), 4),
         )
         assert isinstance(answer, CursorMoved)
         started, sent, told_of, put = answer.outcomes
         assert isinstance(started, Started) and started.created
         assert (sent, put) == (Buffered("s1"), Queued("i1"))
-        assert told_of == (Emitted("e2", await d.head(), 1),)
+        assert told_of == (Emitted("new", await d.head(), 1),)
         assert (await d.status("new"), await d.won("r2")) == ("ready", (0, "2"))
 
     async def test_a_refused_effect_leaves_a_fact_and_holds_nothing_up(self, d: Driver) -> None:
-        head = await told(d)
+        head = await d.emit_numbers()
         await reading(d)
         await d.start("over")
         await d.finish("over")
@@ -265,13 +259,13 @@ class TestEffects(Subject):
         assert await d.items("jobs") == ["7"]
 
     async def test_such_a_fact_is_always_told(self, quiet: Driver) -> None:
-        await told(quiet, 1)
+        await quiet.emit_numbers(1)
         await reading(quiet)
         await quiet.advance_cursor("reader", 1, effect(quiet.signal_op("nobody", "go"), 1))
         assert len(await quiet.told("ledger.effect_refused")) == 1
 
     async def test_such_a_fact_resumes_who_waits_for_it(self, d: Driver) -> None:
-        await told(d, 1)
+        await d.emit_numbers(1)
         await reading(d)
         await d.start_waiting("r1", topic("ledger.effect_refused"))
         await d.advance_cursor("reader", 1, effect(d.signal_op("nobody", "go"), 1))
@@ -279,7 +273,7 @@ class TestEffects(Subject):
         assert (await d.won("r1"))[0] == 0
 
     async def test_a_repeated_effect_is_no_refusal(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         once = [d.put_op("jobs", "1", key="k") for _ in range(2)]
         await d.advance_cursor("reader", 1, effect(once[0], 1))
@@ -289,7 +283,7 @@ class TestEffects(Subject):
         assert await d.told("ledger.effect_refused") == []
 
     async def test_keys_that_are_finished_are_remembered_for_a_month(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.advance_cursor("reader", 1, finished=("a", "b"))
         known = d.store.known_keys
@@ -301,7 +295,7 @@ class TestEffects(Subject):
         assert await known(scope, ("a", "b"), d.clock.now() + 1) == {"b"}
 
     async def test_effects_of_an_event_fired_anew_leave_the_cursor(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d, start=4)
         answer = await d.commit_effects("reader", effect(d.put_op("jobs", "1"), 2), finished=("a",))
         assert answer == Counted(1)
@@ -312,7 +306,7 @@ class TestEffects(Subject):
 
 class TestParked(Subject):
     async def test_an_event_is_parked_together_with_the_cursor(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         d.advance("1m")
         await d.advance_cursor("reader", 3, parked=(parked(2),))
@@ -322,14 +316,14 @@ class TestParked(Subject):
         assert (await d.store.vitals(d.clock.now())).parked == 1
 
     async def test_it_is_not_when_the_cursor_is_refused(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         old = await reading(d)
         await reading(d)
         await d.advance_cursor("reader", 3, parked=(parked(2),), fence=old.fence)
         assert await d.store.parked(None, None, 10) == []
 
     async def test_parked_events_are_listed_by_page(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await reading(d, "other")
         rows = tuple(parked(number) for number in (3, 1, 2))
@@ -347,7 +341,7 @@ class TestParked(Subject):
         assert len(await d.store.parked("other", None, 10)) == 1
 
     async def test_a_parked_event_is_dealt_with_once(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.advance_cursor("reader", 3, parked=(parked(2),))
         again = [effect(d.put_op("jobs", "1"), 2), effect(d.put_op("jobs", "2"), 2)]
@@ -356,7 +350,7 @@ class TestParked(Subject):
         assert (await d.items("jobs"), await d.store.parked(None, None, 10)) == (["1"], [])
 
     async def test_what_fails_again_stays_parked(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.advance_cursor("reader", 3, parked=(parked(2),))
         answer = await d.commit_effects(
@@ -367,7 +361,7 @@ class TestParked(Subject):
         assert (row.reason, row.attempts) == ("it broke again", 4)
 
     async def test_parked_events_are_dropped(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.advance_cursor("reader", 3, parked=(parked(1), parked(2), parked(3)))
         assert await d.drop_parked("reader", (1, ""), (3, ""), (9, "")) == Counted(2)
@@ -375,7 +369,7 @@ class TestParked(Subject):
         assert [one.position for one in await d.store.parked(None, None, 10)] == [2]
 
     async def test_a_refused_start_of_a_subscription_is_parked(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.start("r1")
         clash = effect(d.start_op("r1", input="2"), 2, subscription="rule")
@@ -387,7 +381,7 @@ class TestParked(Subject):
         assert await d.told("ledger.effect_refused") == []
 
     async def test_one_that_is_refused_again_has_one_more_attempt(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await reading(d)
         await d.start("r1")
         clash = effect(d.start_op("r1", input="2"), 2, subscription="rule")

@@ -425,6 +425,12 @@ class Driver:
         answer: tuple[EmitOutcome, ...] = await self.apply(ops.Emit(events=events))
         return answer
 
+    async def emit_numbers(self, count: int = 5) -> int:
+        """Events that are numbered from 1, as are their ids; gives the position of the last."""
+        for number in range(1, count + 1):
+            await self.emit("order.paid", str(number), event_id=f"e{number}")
+        return (await self.store.span())[1]
+
     async def fan_out(self, limit: int = 1000) -> Counted:
         answer: Counted = await self.apply(ops.FanOut(limit=limit))
         return answer

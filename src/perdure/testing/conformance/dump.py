@@ -41,9 +41,35 @@ async def dump(store: Store) -> Dump:
         },
         "dead_letters": msgspec.to_builtins(await store.dead_letters(None, "", _every_row)),
         "catalogue": msgspec.to_builtins(await store.catalogue()),
+        "channels": msgspec.to_builtins(await store.channels()),
+        "span": list(await store.span()),
+        "topic_watchers": await _topic_watchers(store, [one.run_id for one in runs]),
+        "matches": msgspec.to_builtins(await store.matches(None, _every_row)),
+        "queues": {queue: await _items(store, queue) for queue in await store.queues()},
+        "consumers": msgspec.to_builtins(await store.consumers()),
+        "subscriptions": msgspec.to_builtins(await store.subscriptions()),
+        "parked": msgspec.to_builtins(await store.parked(None, None, _every_row)),
+        "deferred": msgspec.to_builtins(await store.deferred(None, _every_row)),
         "due": list(await store.due()),
         "counts": {name: count for name, count in counts.items() if count},
     }
+
+
+async def _topic_watchers(store: Store, run_ids: list[str]) -> Dump:
+    """Who waits for each topic, longest waiting first."""
+    watchers = [one for run_id in run_ids for one in await store.waiting(run_id)]
+    topics = sorted({one.target for one in watchers if one.kind in ("topic", "match")})
+    return {
+        topic: [(one.run_id, one.path, one.ix) for one in page]
+        for topic in topics
+        if (page := await store.topic_watchers(topic, None, _every_row))
+    }
+
+
+async def _items(store: Store, queue: str) -> list[Any]:
+    """What is in a queue; their order says all that their positions do."""
+    items = await store.queue_items(queue, 0, _every_row)
+    return [[one.item_id, one.payload, one.put_at] for one in items]
 
 
 def normal(found: Dump) -> Dump:

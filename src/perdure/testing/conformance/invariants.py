@@ -1,7 +1,7 @@
 """What must hold in every store at any moment, as far as its reads can show: `check_invariants` lists what does not.
 
-The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger. Cheap
-enough to be asked after each op of a random test.
+The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger; Q is for
+queues, K for those who keep cursors on the ledger. Cheap enough to be asked after each op of a random test.
 """
 
 from collections import Counter
@@ -10,6 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 
 from perdure.model.records import (
+    Condition,
+    DeferredRecord,
+    EventRecord,
+    ParkedRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
@@ -59,6 +63,9 @@ async def check_invariants(store: Store) -> list[str]:
     wrong += _wrong_waits_for_runs(lives)
     wrong += [words async for words in _wrong_ledger(store)]
     wrong += [words async for words in _wrong_dispositions(store, lives)]
+    wrong += [words async for words in _wrong_topics(store, lives)]
+    wrong += [words async for words in _wrong_queues(store, lives)]
+    wrong += [words async for words in _wrong_readers(store)]
     wrong += [words async for words in _wrong_counts(store, lives)]
     return wrong
 
@@ -220,6 +227,95 @@ async def _wrong_ledger(store: Store) -> AsyncIterator[str]:
         yield "L5 two events have one id"
 
 
+async def _wrong_topics(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    """Nobody waits for an event that is there, unless fan-out is on its way; what ended a wait is what it stores."""
+    events = await everything(store.events)
+    by_id = {one.event_id: one for one in events}
+    _, newest = await store.span()
+    on_their_way = (await store.due()).fan_out
+    for life in lives:
+        for step in life.steps:
+            won = _won(step)
+            event = by_id.get(step.taken_id or "")
+            if won is not None and won.kind == "topic" and event is not None:
+                if (event.type, event.payload) != (won.target, step.value):
+                    yield f"W6 {life.run.run_id} has another value at {step.path} than its event"
+        for watcher in life.watchers:
+            if watcher.after > newest:
+                yield f"W7 {life.run.run_id} waits for what comes after {watcher.after}, not written yet"
+            missed = [one for one in events if watcher.kind == "topic" and _ends(one, watcher)]
+            if missed and not on_their_way:
+                yield f"W4 {life.run.run_id} waits at {watcher.path} for {missed[0].event_id}, which is there"
+
+
+def _won(step: StepRecord) -> Condition | None:
+    """The condition that ended a wait which counts."""
+    if step.wait is None or step.winner is None or step.state != "done":
+        return None
+    return _decode_spec(step.wait).on[step.winner]
+
+
+def _ends(event: EventRecord, watcher: WatcherRecord) -> bool:
+    return (
+        event.type == watcher.target
+        and event.position > watcher.after
+        and watcher.entity in ("", f"{event.entity_type}/{event.entity_id}")
+        and (watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at)
+        and not event.repeated
+    )
+
+
+# --- Q: queues ---------------------------------------------------------------------------------------
+
+
+async def _wrong_queues(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    """An item is in one place only: its queue, the dead letters, or the one wait that took it."""
+    places: Counter[str | None] = Counter()
+    sizes = await store.queues()
+    for queue, size in sizes.items():
+        items = await store.queue_items(queue, 0, _every_row)
+        places.update(one.item_id for one in items)
+        if len({one.position for one in items}) != size or not size:
+            yield f"Q2 queue {queue!r} has {size} items and shows {len(items)}"
+    letters = await store.dead_letters(None, "", _every_row)
+    places.update(one.dead_letter_id for one in letters if one.kind == "item")
+    for life in lives:
+        for step in life.steps:
+            won = _won(step)
+            if won is not None and won.kind == "queue":
+                places[step.taken_id] += 1
+        for watcher in life.watchers:
+            if watcher.kind == "queue" and watcher.deadline_at is None and watcher.target in sizes:
+                yield f"W4 {life.run.run_id} waits at {watcher.path} for a queue that has items"
+    for item_id, count in places.items():
+        if count > 1:
+            yield f"Q1 item {item_id} is in {count} places"
+
+
+# --- K: those who read the ledger --------------------------------------------------------------------
+
+
+async def _wrong_readers(store: Store) -> AsyncIterator[str]:
+    oldest, newest = await store.span()
+    for consumer in await store.consumers():
+        if consumer.position > newest:
+            yield f"K1 consumer {consumer.name!r} is at {consumer.position} of {newest}"
+        if (consumer.owner is None) != (consumer.fence == 0):
+            yield f"F4 consumer {consumer.name!r}: owner {consumer.owner!r}, fence {consumer.fence}"
+    rules = await store.subscriptions()
+    for rule in rules:
+        if rule.position > newest or (rule.behind is not None and rule.behind >= rule.position):
+            yield f"K1 subscription {rule.name!r} is at {rule.position} of {newest}, {rule.behind}"
+    positions = {one.event_id: one.position for one in await everything(store.events)}
+    aside: list[ParkedRecord | DeferredRecord] = [
+        *await store.parked(None, None, _every_row),
+        *await store.deferred(None, _every_row),
+    ]
+    for one in aside:
+        if one.position >= oldest and positions.get(one.event_id) != one.position:
+            yield f"K2 {one.event_id} was put aside at {one.position}, where it is not"
+
+
 async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     counts = await store.counts()
     shown = {
@@ -227,7 +323,15 @@ async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
         "steps": sum(len(life.steps) for life in lives),
         "watchers": sum(len(life.watchers) for life in lives),
         "signals": sum(len(life.signals) for life in lives),
+        "queue_items": sum((await store.queues()).values()),
+        "consumers": len(await store.consumers()),
+        "subscriptions": len(await store.subscriptions()),
+        "parked": len(await store.parked(None, None, _every_row)),
+        "deferred": len(await store.deferred(None, _every_row)),
+        "channels": len(await store.channels()),
     }
+    if (counts.get("fan_outs", 0) > 0) != (await store.due()).fan_out:
+        yield f"C1 {counts.get('fan_outs', 0)} events have more to resume, and nobody is told"
     shown.update(Counter(f"runs.{life.run.status}" for life in lives))
     for name, count in shown.items():
         if counts.get(name, 0) != count:

@@ -11,19 +11,6 @@ from perdure.testing.conformance.driver import WORKFLOW, Driver, effect
 from perdure.testing.conformance.fixtures import Subject
 
 
-async def told(d: Driver, count: int = 5) -> int:
-    """Some events on the ledger, named by their positions; the position of the last."""
-    for number in range(count):
-        await d.emit("order.paid", str(number), event_id=f"e{number + 1}")
-    return await d.head()
-
-
-async def told_more(d: Driver) -> None:
-    """Two more of them."""
-    await d.emit("order.paid", "6")
-    await d.emit("order.paid", "7")
-
-
 def started(d: Driver, run_id: str, position: int, **fields: Any) -> Any:
     """The start that the rule "rule" asks for."""
     fields = {"owner": None, "event_id": f"e{position}", "root_id": "e1", "depth": 1, **fields}
@@ -42,7 +29,7 @@ def put_off(position: int, *, rule: str = "rule", reason: Any = "fanout") -> Def
 
 class TestSubscriptions(Subject):
     async def test_a_rule_is_kept_as_it_was_given(self, d: Driver) -> None:
-        head = await told(d)
+        head = await d.emit_numbers()
         rule = {"where": "a", "map": "b", "key": "c", "code": True, "enabled": False}
         assert await d.subscribe("rule", "order.*", workflow="ship", **rule) == Counted(1)
         row = await d.subscription("rule")
@@ -58,17 +45,17 @@ class TestSubscriptions(Subject):
 
     async def test_the_same_rule_again_changes_nothing(self, d: Driver) -> None:
         await d.subscribe("rule")
-        await told(d)
+        await d.emit_numbers()
         d.advance("1h")
         before = await d.subscription("rule")
         assert await d.subscribe("rule") == Counted(0)
         assert (await d.subscription("rule"), d.heard[-1].wakes) == (before, ())
 
     async def test_a_rule_that_changes_goes_on_where_it_was(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.subscribe("rule", start=0)
         d.advance("1h")
-        await told_more(d)
+        await d.emit_many(d.event("order.paid"), d.event("order.paid"))
         assert await d.subscribe("rule", "user.*", where="x", start=None) == Counted(1)
         row = await d.subscription("rule")
         assert (row.pattern, row.where) == ("user.*", "x")
@@ -86,37 +73,37 @@ class TestSubscriptions(Subject):
     # --- where it begins ---
 
     async def test_now_is_the_end_of_the_ledger_wherever_the_runner_is(self, d: Driver) -> None:
-        head = await told(d)
+        head = await d.emit_numbers()
         await d.claim_consumer(RUNNER, start=2)
         await d.subscribe("rule")
         row = await d.subscription("rule")
         assert (row.position, row.behind) == (head, None)
 
     async def test_what_the_runner_has_passed_is_caught_up_with(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER, start=3)
         await d.subscribe("rule", start=0)
         row = await d.subscription("rule")
         assert (row.position, row.behind) == (3, 0)
 
     async def test_what_the_runner_will_read_is_not(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER, start=1)
         await d.subscribe("rule", start=2)
         row = await d.subscription("rule")
         assert (row.position, row.behind) == (2, None)
 
     async def test_without_a_runner_all_there_is_is_caught_up_with(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.subscribe("rule", start=0)
         row = await d.subscription("rule")
         assert (row.position, row.behind) == (5, 0)
 
     async def test_it_may_begin_with_a_time(self, d: Driver) -> None:
-        await told(d, 2)
+        await d.emit_numbers(2)
         d.advance("1h")
         noon = d.clock.now()
-        await told_more(d)
+        await d.emit_many(d.event("order.paid"), d.event("order.paid"))
         await d.subscribe("rule", start_at=noon)
         row = await d.subscription("rule")
         assert (row.position, row.behind) == (4, 2)
@@ -124,7 +111,7 @@ class TestSubscriptions(Subject):
     # --- catching up ---
 
     async def test_catching_up_moves_the_rule_and_not_the_cursor(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER, start=5)
         await d.subscribe("rule", start=0)
         answer = await d.advance_cursor(RUNNER, 2, started(d, "r1", 1), seen=0, caught_up="rule")
@@ -135,7 +122,7 @@ class TestSubscriptions(Subject):
         assert (await d.subscription("rule")).behind is None
 
     async def test_it_happens_once(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER, start=5)
         await d.subscribe("rule", start=0)
         await d.advance_cursor(RUNNER, 2, seen=0, caught_up="rule")
@@ -144,7 +131,7 @@ class TestSubscriptions(Subject):
         assert await d.store.run("r1") is None
 
     async def test_a_rule_that_was_dropped_meanwhile_starts_nothing(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER, start=5)
         await d.subscribe("rule", start=0)
         await d.unsubscribe("rule")
@@ -155,7 +142,7 @@ class TestSubscriptions(Subject):
     # --- dropping ---
 
     async def test_a_rule_is_dropped_with_what_it_has_put_off(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.subscribe("rule")
         await d.advance_cursor(RUNNER, 1, deferred=(put_off(1), put_off(1, rule="other")))
@@ -167,7 +154,7 @@ class TestSubscriptions(Subject):
     # --- what it starts ---
 
     async def test_a_run_knows_the_event_it_was_started_for(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 2, started(d, "r1", 2, depth=3))
         row = await d.run("r1")
@@ -185,7 +172,7 @@ class TestDeferred(Subject):
     # --- bounds ---
 
     async def test_a_chain_that_is_too_long_is_put_off(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 1, started(d, "r1", 1, depth=2))
         d.advance("1m")
@@ -199,7 +186,7 @@ class TestDeferred(Subject):
         assert ((await d.consumer(RUNNER)).capped, (await d.consumer(RUNNER)).position) == (1, 2)
 
     async def test_so_are_too_many_starts_for_one_first_event(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         starts = [started(d, f"r{number}", number) for number in (1, 2, 3)]
         await d.advance_cursor(RUNNER, 3, *starts)
@@ -211,14 +198,14 @@ class TestDeferred(Subject):
         assert len(await d.told("ledger.root_capped")) == 1
 
     async def test_the_alert_is_no_part_of_the_chain(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 1, started(d, "r1", 1, depth=3))
         (fact,) = await d.facts("ledger.depth_capped")
         assert (fact.root_id, fact.depth) == (None, 0)
 
     async def test_the_children_of_a_run_count(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 1, started(d, "r1", 1))
         await d.start("child", parent_run_id="r1", parent_path="c")
@@ -227,7 +214,7 @@ class TestDeferred(Subject):
 
     async def test_a_start_that_finds_its_run_is_not_put_off(self, d: Driver) -> None:
         """A cursor that went back meets its own starts again: they are nothing new."""
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         starts = [started(d, f"r{number}", number, key=f"k{number}") for number in (1, 2)]
         await d.advance_cursor(RUNNER, 2, *starts)
@@ -237,7 +224,7 @@ class TestDeferred(Subject):
         assert await d.store.deferred(None, 10) == []
 
     async def test_what_no_rule_asks_for_keeps_to_no_bound(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer()
         start = d.start_op("r1", owner=None, root_id="e1", depth=99)
         await d.advance_cursor("reader", 1, effect(start, 1))
@@ -246,7 +233,7 @@ class TestDeferred(Subject):
     # --- what the runner itself puts off ---
 
     async def test_starts_are_put_off_together_with_the_cursor(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         d.advance("1m")
         await d.advance_cursor(RUNNER, 2, deferred=(put_off(2), put_off(1), put_off(2, rule="b")))
@@ -261,13 +248,13 @@ class TestDeferred(Subject):
         assert (await d.store.vitals(d.clock.now())).deferred == 3
 
     async def test_what_waits_for_its_code_is_no_hit_of_a_cap(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 1, deferred=(put_off(1, reason="code"),))
         assert (await d.consumer(RUNNER)).capped == 0
 
     async def test_they_are_listed_by_page(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 5, deferred=tuple(put_off(at) for at in (1, 2, 3, 4, 5)))
         first = await d.store.deferred(None, 3)
@@ -277,7 +264,7 @@ class TestDeferred(Subject):
     # --- draining ---
 
     async def test_a_start_that_was_put_off_is_started_once(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 1, deferred=(put_off(1),))
         first, second = (d.start_op(run_id, owner=None) for run_id in ("r1", "r2"))
@@ -291,7 +278,7 @@ class TestDeferred(Subject):
         assert await d.store.run("r1") is None
 
     async def test_without_a_start_it_is_dropped_or_parked(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 2, deferred=(put_off(1), put_off(2)))
         await d.drain((1, "rule", None, None), (2, "rule", None, "the map broke"))
@@ -300,7 +287,7 @@ class TestDeferred(Subject):
         assert (row.position, row.subscription, row.reason) == (2, "rule", "the map broke")
 
     async def test_one_that_is_refused_is_parked(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.start("r1")
         await d.advance_cursor(RUNNER, 1, deferred=(put_off(1),))
@@ -311,7 +298,7 @@ class TestDeferred(Subject):
     async def test_what_is_over_its_bound_still_stays_put_off_and_is_not_told_again(
         self, d: Driver
     ) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         deep = started(d, "r1", 1, depth=3)
         await d.advance_cursor(RUNNER, 1, deep)
@@ -322,7 +309,7 @@ class TestDeferred(Subject):
         assert len(await d.told("ledger.depth_capped")) == 1
 
     async def test_what_the_cap_put_off_may_meet_a_bound(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 1, deferred=(put_off(1),))
         await d.drain((1, "rule", started(d, "r1", 1, depth=3).op, None))
@@ -331,7 +318,7 @@ class TestDeferred(Subject):
         assert len(await d.told("ledger.depth_capped")) == 1
 
     async def test_what_an_operator_releases_knows_no_bound(self, d: Driver) -> None:
-        await told(d)
+        await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         deep = started(d, "r1", 1, depth=3)
         await d.advance_cursor(RUNNER, 1, deep)
