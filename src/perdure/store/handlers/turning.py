@@ -353,10 +353,11 @@ def end_run(
         pause_requested=False,
     )
     put(tables, run, ended)
-    tell(tables, ended, f"workflow.run_{status}", _last_words(ended))
+    # Before the fact of it: who waits for the run, or else for such facts, learns of the run.
     watchers = tables.watchers_on_run(run.run_id)
     if watchers:
         _tell_waiters(tables, ended, watchers)
+    tell(tables, ended, f"workflow.run_{status}", _last_words(ended))
     tables.wakes.append(Wake("ended", run.run_id, run.owner, run=ended))
 
 
