@@ -60,11 +60,15 @@ def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
 
 
 def first_refusal(tables: Tables, events: tuple[ops.NewEvent, ...]) -> Refusal | None:
-    """Why one of these events would be refused, if any would."""
+    """Why one of these events would be refused, if any would: also for the sake of another of them."""
+    used: dict[tuple[str, str | None], str] = {}
     for new in events:
         told = _told_before(tables, new)
         if told is None:
             told = _refused(tables.channel("topic", new.type), new)
+        if told is None and new.key is not None:
+            if used.setdefault((new.type, new.key), _digest(new)) != _digest(new):
+                told = _key_conflict(new)
         if isinstance(told, Refusal):
             return told
     return None
@@ -79,8 +83,7 @@ def _told_before(tables: Tables, new: ops.NewEvent) -> Duplicate[Emitted] | Refu
         used = tables.key(emit_scope(new.type), new.key)
         if used is not None and (used.expires_at or 0) > tables.now:
             if used.digest != _digest(new):
-                problem = "with another payload or entity"
-                return Refusal("conflict", f"key {new.key!r} was used for {new.type!r} {problem}")
+                return _key_conflict(new)
             return Duplicate(decode_answer(used.answer))
     if new.fresh:
         return None
@@ -93,6 +96,11 @@ def _told_before(tables: Tables, new: ops.NewEvent) -> Duplicate[Emitted] | Refu
             "conflict", f"event {new.event_id!r} is on the ledger and says something else"
         )
     return Duplicate(Emitted(event.event_id, event.position))
+
+
+def _key_conflict(new: ops.NewEvent) -> Refusal:
+    problem = "with another payload or entity"
+    return Refusal("conflict", f"key {new.key!r} was used for {new.type!r} {problem}")
 
 
 def _refused(channel: ChannelRecord | None, new: ops.NewEvent) -> Refusal | None:
@@ -151,33 +159,38 @@ def _resume(tables: Tables, new: ops.NewEvent, position: int) -> tuple[int, bool
         recorded_at=tables.now,
     )
     room = limits.resumed_per_commit_max - tables.fanned
-    resumed, more = _deliver(tables, event, room) if room > 0 else (0, True)
+    resumed, _, more = _deliver(tables, event, max(room, 0))
     if more:
         resume_later(tables, position)
     return resumed, more
 
 
-def _deliver(tables: Tables, event: EventRecord, limit: int) -> tuple[int, bool]:
-    watchers = tables.topic_watchers(event, limit)
+def _deliver(tables: Tables, event: EventRecord, limit: int) -> tuple[int, int, bool]:
+    """Resume up to `limit` waits: how many runs go on with the event, how many waits ended, whether there are more."""
+    watchers = tables.topic_watchers(event, limit + 1)
     # A wait may name a topic twice, with an entity and without: its first mention wins.
     first_of: dict[tuple[str, str], WatcherRecord] = {}
-    for watcher in watchers:
+    for watcher in watchers[:limit]:
         at = (watcher.run_id, watcher.path)
         known = first_of.get(at)
         if known is None or watcher.ix < known.ix:
             first_of[at] = watcher
     pending = tables.fan_outs()
     behind = bool(pending) and pending[0] < event.position
+    resumed: set[str] = set()
     for watcher in first_of.values():
         run = tables.run(watcher.run_id)
         if run is None:
             tables.delete_watchers(watcher.run_id)
         elif behind:
             waiting.catch_up(tables, run)  # an earlier event may be on its way to it
-        else:
-            waiting.deliver_event(tables, run, watcher, event)
+            step = tables.step(run.run_id, run.generation, watcher.path)
+            if step is not None and step.taken_id == event.event_id:
+                resumed.add(run.run_id)
+        elif waiting.deliver_event(tables, run, watcher, event):
+            resumed.add(run.run_id)
     tables.fanned += len(first_of)
-    return len(first_of), len(watchers) == limit
+    return len(resumed), len(first_of), len(watchers) > limit
 
 
 def fan_out(tables: Tables, op: ops.FanOut) -> Counted:
@@ -186,8 +199,8 @@ def fan_out(tables: Tables, op: ops.FanOut) -> Counted:
         event = tables.event_at(position)
         more = False
         if event is not None:  # else retention took it
-            resumed, more = _deliver(tables, event, op.limit - count)
-            count += resumed
+            _, ended, more = _deliver(tables, event, op.limit - count)
+            count += ended
         if more:
             break
         tables.delete_fan_out(position)
