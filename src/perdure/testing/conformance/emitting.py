@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from perdure.model import limits
+from perdure.model import limits, ops
 from perdure.model.outcomes import Duplicate, Emitted, Refusal
 from perdure.model.schema import schema_digest
 from perdure.testing.conformance.driver import HOUR, Driver, emitted, refused, topic, wait
@@ -284,10 +284,15 @@ class TestEmit(Subject):
     async def test_of_a_runs_events_all_are_appended_or_none(self, d: Driver) -> None:
         await d.declare_topic("order.paid", schema=_number)
         await d.start("r1")
-        both = d.emit_op("order.sent"), d.emit_op("order.paid", '"x"')
-        send = msgspec.structs.replace(both[0], events=both[0].events + both[1].events)
-        await d.record_send("r1", "tell", send, kind="emit")
+        both = d.event("order.sent"), d.event("order.paid", '"x"')
+        await d.record_send("r1", "tell", ops.Emit(events=both), kind="emit")
         assert await d.facts("order.sent") == []
+
+    async def test_also_when_they_clash_with_each_other(self, d: Driver) -> None:
+        await d.start("r1")
+        clash = [d.event("order.paid", payload, key="k") for payload in ("1", "2")]
+        await d.record_send("r1", "tell", ops.Emit(events=tuple(clash)), kind="emit")
+        assert ((await d.step("r1", "tell")).state, await d.facts("order.paid")) == ("failed", [])
 
     async def test_a_run_can_end_its_own_wait_by_an_event(self, d: Driver) -> None:
         await d.start("r1")

@@ -76,6 +76,20 @@ class TestFanOut(Subject):
         assert (answer.resumed, answer.more) == (2, False)
         assert not (await d.store.due()).fan_out
 
+    async def test_nor_do_just_as_many_as_a_commit_takes(self, d: Driver) -> None:
+        for run_id in ("r1", "r2", "r3"):
+            await d.start_waiting(run_id, paid)
+        answer = emitted(await d.emit("order.paid"))
+        assert (answer.resumed, answer.more) == (3, False)
+        assert not (await d.store.due()).fan_out
+
+    async def test_those_whom_an_earlier_event_is_meant_for_do_not_count(self, d: Driver) -> None:
+        await all_wait(d, paid)
+        await d.emit("order.paid", "1")
+        answer = emitted(await d.emit("order.paid", "2"))
+        assert answer.resumed == 0
+        assert await resumed(d) == _runs[:6]
+
     async def test_the_bound_is_that_of_the_commit(self, d: Driver) -> None:
         """Two events in one op, or in one batch, resume no more together than one alone."""
         for run_id in ("a1", "a2", "b1", "b2", "c1"):

@@ -55,7 +55,7 @@ class TestTopics(Subject):
     async def test_two_branches_of_one_run_both_go_on(self, d: Driver) -> None:
         await d.start("r1")
         await d.suspend("r1", wait("gather[0]/w", paid), wait("gather[1]/w", paid))
-        await d.emit("order.paid", "7")
+        assert emitted(await d.emit("order.paid", "7")).resumed == 1
         assert await d.won("r1", "gather[0]/w") == await d.won("r1", "gather[1]/w") == (0, "7")
         assert await d.status("r1") == "ready"
 
@@ -358,6 +358,15 @@ class TestTopics(Subject):
         assert (await d.fan_out()).count == 1
         assert (await d.won("r1"))[0] == 0
         assert not (await d.store.due()).fan_out
+
+    async def test_who_waits_for_a_run_or_for_the_fact_of_its_end_learns_of_the_run(
+        self, d: Driver
+    ) -> None:
+        await d.start("r2")
+        await d.start_waiting("r1", topic("workflow.run_completed"), run("r2"))
+        await d.finish("r2", "7")
+        await d.fan_out_all()
+        assert await d.won("r1") == (1, "7")
 
     # --- retry ---
 
