@@ -16,16 +16,19 @@ from perdure.model.outcomes import (
     Refusal,
     Started,
 )
+from perdure.model.records import ChannelRecord, DeferredRecord, SubscriptionRecord
 from perdure.store.base import BatchFailed
 from perdure.testing.clock import VirtualClock
 from perdure.testing.conformance.driver import (
     WORKER,
     Driver,
     done,
+    queue,
     run,
     signal,
     sleep,
     timer,
+    topic,
     wait,
 )
 from perdure.testing.conformance.dump import comparable, dump, normal
@@ -71,6 +74,59 @@ def a_day(d: Driver) -> list[ops.Op[Any]]:
         turn(ops.ContinueAs, "b", 9, 2, workflow="orders", version=1, input="2"),
         ops.Terminate(run_id="b"),
         ops.Prune(finished_before=d.clock.now() + 1, limit=1),
+    ]
+
+
+def a_day_of_events(d: Driver) -> list[ops.Op[Any]]:
+    """Likewise, around topics, queues, consumers and subscriptions."""
+    start, send = d.start_op, d.signal_op
+    paid, jobs = topic("paid"), queue("jobs")
+    rule = SubscriptionRecord(name="rule", pattern="*", workflow="orders")
+    put_off = DeferredRecord(
+        position=2, subscription="rule", event_id="e2", reason="fanout", deferred_at=0
+    )
+    spoilt = ops.Effect(op=start("a", input="9"), position=2, subscription="rule")
+    return [
+        ops.Declare(
+            channels=(ChannelRecord(kind="topic", name="typed", schema='{"type":"string"}'),)
+        ),
+        d.emit_op("paid", "0", event_id="e1", repeats="ignore"),
+        d.emit_op("paid", "0", event_id="e2", repeats="ignore"),
+        start("a", fence=1),
+        start("b", fence=2),
+        start("c", fence=3),
+        start("e", fence=4),
+        turn(ops.Suspend, "a", 1, waits=(wait("w", jobs, paid, timer("1h")),)),
+        turn(ops.Suspend, "b", 2, waits=(wait("w", topic("paid", "x/1"), jobs),)),
+        turn(ops.Suspend, "c", 3, waits=(wait("w", signal("go"), topic("paid", filter="t")),)),
+        turn(ops.Suspend, "e", 4, waits=(wait("w", topic("workflow.run_completed")),)),
+        ops.Emit(events=(d.event("paid", "1", key="k"), d.event("paid", "1", key="k"))),
+        d.emit_op("typed", "1"),
+        d.emit_op("paid", "2", event_id="e3", entity="x/2"),
+        ops.ResolveWait(run_id="c", generation=0, path="w", ix=1, position=8, examined=8),
+        d.put_op("jobs", "3", item_id="i1", key="k"),
+        d.put_op("jobs", "3", item_id="i2", key="k"),
+        d.put_op("jobs", "4", item_id="i3"),
+        d.put_op("jobs", "5", item_id="i4"),
+        ops.ClaimRuns(worker_id=WORKER, fence=9, limit=5, workflows=(("orders", 1),)),
+        turn(ops.Suspend, "a", 9, 1, waits=(wait("w2", jobs), wait("w3", paid)), park=False),
+        turn(ops.RecordStep, "a", 9, 1, closed=("w2",)),
+        ops.PurgeQueue(queue="jobs", put_before=None, limit=1),
+        turn(ops.Finish, "b", 9, 1, status="completed", output="7"),
+        ops.FanOut(limit=10),
+        ops.ClaimConsumer(name="runner", worker_id=WORKER, fence=11, patterns="[]", start=0),
+        ops.PutSubscription(subscription=rule, start=0),
+        ops.AdvanceCursor(
+            name="runner", fence=11, seen=0, position=2, effects=(spoilt,), deferred=(put_off,)
+        ),
+        ops.CommitEffects(consumer="runner", effects=(spoilt,), unpark=(2, "rule")),
+        ops.DrainDeferred(starts=((2, "rule", start("d", fence=5), None),), consumer="runner"),
+        ops.SteerConsumer(name="runner", position=5, paused=True),
+        ops.DropParked(consumer="runner", events=((2, "rule"),)),
+        ops.DropSubscription(name="rule"),
+        ops.TrimLedger(recorded_before=None, keep=5, limit=100, idle_before=0),
+        send("c", "go", "6", signal_id="s1"),
+        d.emit_op("paid", "7", event_id="e9"),
     ]
 
 
@@ -154,8 +210,12 @@ class TestBatches(Subject):
         assert await d.status("r2") == await d.status("r3") == "running"
         assert isinstance(outcomes[1], Finished) and isinstance(outcomes[3], Refusal)
 
+    @pytest.mark.parametrize("a_day", [a_day, a_day_of_events])
     async def test_a_batch_is_its_ops_one_by_one(
-        self, make_store: MakeStore, clock: VirtualClock
+        self,
+        make_store: MakeStore,
+        clock: VirtualClock,
+        a_day: Callable[[Driver], list[ops.Op[Any]]],
     ) -> None:
         async with (
             opened(make_store, clock, True) as fused,

@@ -123,10 +123,8 @@ class TestMatching(Subject):
         assert await d.resolve_wait("r1", await d.head(), ix=0) == 0
 
     async def test_what_was_decided_for_an_older_generation_is_void(self, d: Driver) -> None:
-        await d.start_waiting("r1", big)
-        await d.signal("r1", "x")
-        await d.cancel("r1")
-        await d.claim()
+        await d.start("r1")
+        await d.suspend("r1", wait("w", big), park=False)
         await d.continue_as("r1", closed=("w",))
         await d.suspend("r1", wait("w", big))
         await d.emit("order.paid", "7")

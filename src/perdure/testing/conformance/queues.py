@@ -230,6 +230,16 @@ class TestQueues(Subject):
         await d.finish("r1", closed=("gather[0]/w", "gather[1]/w"))
         assert await d.items("jobs") == ["1"]
 
+    async def test_a_run_that_was_cancelled_gives_back_what_it_got_meanwhile(
+        self, d: Driver
+    ) -> None:
+        await d.start_waiting("r1", jobs)
+        await d.cancel("r1")
+        assert await d.put("jobs", "1") == Delivered("r1", "w")
+        await d.claim()
+        await d.record_cancel("r1", "w")
+        assert await d.items("jobs") == ["1"]
+
     async def test_an_open_wait_that_is_left_gets_nothing(self, d: Driver) -> None:
         await d.start("r1")
         await d.suspend("r1", wait("w", jobs), park=False)
