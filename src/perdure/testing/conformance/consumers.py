@@ -153,7 +153,7 @@ class TestConsumers(Subject):
         assert answer == await d.consumer("reader")
         assert (answer.paused, answer.reason) == (True, "maintenance")
         assert any(one.kind == "consumer" for one in d.heard[-1].wakes)
-        await d.steer_consumer("reader", paused=False)
+        await d.steer_consumer("reader", paused=False, reason="done")
         now = await d.consumer("reader")
         assert (now.paused, now.reason) == (False, None)
 

@@ -209,6 +209,9 @@ async def a_cancel(d: Driver) -> None:
     await all_wait(d, paid)
     await d.emit("order.paid", "1")
     await d.cancel(_last)
+    await d.claim()
+    ((_, steps),) = await d.store.load([_last])
+    await d.record_cancel(_last, *(one.path for one in steps if one.state == "open"))
 
 
 async def a_pause(d: Driver) -> None:
@@ -348,7 +351,7 @@ async def _anything(d: Driver, rng: random.Random, *, chunks: random.Random) -> 
     for run_id in _runs:
         await d.start(run_id)
         branches = [f"gather[{number}]/w" for number in range(rng.randint(1, 2))]
-        waits = [wait(path, paid, *rng.sample(on, rng.randint(1, 4))) for path in branches]
+        waits = [wait(path, *rng.sample(on, rng.randint(1, 4))) for path in branches]
         await d.suspend(run_id, *waits)
     happenings: list[Callable[[str, str], Awaitable[Any]]] = [
         lambda run_id, payload: d.emit("order.paid", payload, entity=_entity(rng)),
@@ -360,7 +363,7 @@ async def _anything(d: Driver, rng: random.Random, *, chunks: random.Random) -> 
         lambda run_id, payload: d.fire(),
         lambda run_id, payload: d.finish("other", payload),
     ]
-    for number in range(15):
+    for number in range(20):
         await rng.choice(happenings)(rng.choice(_runs), str(number))
         d.advance(rng.choice([0, 0, 1, 1800]))
         if (await d.store.due()).fan_out and chunks.random() < 0.3:

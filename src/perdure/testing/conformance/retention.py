@@ -61,7 +61,7 @@ class TestRetention(Subject):
     async def test_the_newest_never_goes_and_positions_go_on(self, d: Driver) -> None:
         await ten(d)
         d.advance("1h")
-        await d.trim(keep=0, recorded_before=d.clock.now())
+        assert await d.trim(keep=0, recorded_before=d.clock.now()) == Trimmed(9)
         assert await kept(d) == [10]
         assert await d.emit("order.paid", event_id="e11") == Emitted("e11", 11)
         assert await kept(d) == [10, 11]

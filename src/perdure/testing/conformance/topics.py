@@ -163,6 +163,14 @@ class TestTopics(Subject):
         inner = "gather[1]/scope/map[0]/w"
         assert completed(await d.suspend("r1", wait(inner, paid))) == [(inner, 0, "2")]
 
+    async def test_a_branch_within_a_branch_likewise(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.emit("order.paid", "1")
+        await d.emit("order.paid", "2")
+        await d.suspend("r1", wait("gather[1]/w", paid))
+        for inner, value in (("gather[1]/map[0]/w", "2"), ("gather[0]/map[0]/w", "1")):
+            assert completed(await d.suspend("r1", wait(inner, paid))) == [(inner, 0, value)]
+
     async def test_what_a_branch_saw_its_parent_did_not(self, d: Driver) -> None:
         await d.start("r1")
         await d.emit("order.paid", "1")
