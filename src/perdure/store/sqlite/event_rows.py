@@ -8,7 +8,7 @@ one has them written first.
 import msgspec
 
 from perdure.model.ids import Ids
-from perdure.model.records import EventRecord
+from perdure.model.records import RUNNER, EventRecord
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
@@ -160,7 +160,7 @@ class EventRows(LoadedRows):
         self._sql.run("forbid_retention")
 
     def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
-        row = self._sql.row("oldest_needed", {"idle_before": idle_before})
+        row = self._sql.row("oldest_needed", {"idle_before": idle_before, "runner": RUNNER})
         return min((_decode_place(one) for one in row if one is not None), default=None)
 
 

@@ -206,12 +206,17 @@ select json_group_array({deferred as json}) from deferred
 where position = :position and subscription = :subscription;
 
 -- name: oldest_needed
--- The first event that a parked or deferred row of some age still needs.
+-- The first event that a parked or deferred row of some age still needs, or a rule that has to catch up with it.
 select
     (select json_array(position, consumer) from parked
-     where parked_at >= :idle_before order by position limit 1),
+     where parked_at >= :idle_before order by position, consumer limit 1),
     (select json_array(position, subscription) from deferred
-     where deferred_at >= :idle_before order by position limit 1);
+     where deferred_at >= :idle_before order by position, subscription limit 1),
+    (select json_array(behind + 1, name) from subscriptions
+     where behind is not null and enabled and max(
+         created_at, coalesce((select advanced_at from consumers where name = :runner), 0)
+     ) >= :idle_before
+     order by behind, name limit 1);
 
 -- name: first_position
 -- The oldest event that is kept.
@@ -748,14 +753,11 @@ where k.expires_at is null or k.expires_at > :now;
 select exists (select 1 from keys where expires_at <= :now);
 
 -- name: vitals
--- Counted no further than a bound, and two looks at indexes.
+-- Counted no further than a bound; the index of ready runs is read from end to end, for people who ask now and then.
 select
     (select count(*) from (
         select 1 from watchers where deadline_at <= :now and held = 0 limit :limit)),
-    (select min((
-        select min(ready_at) from runs
-        where workflow = w.name and version = w.version and ready_at <= :now
-     )) from workflows as w),
+    (select min(ready_at) from runs where ready_at is not null and ready_at <= :now),
     (select count(*) from (select 1 from parked limit :limit)),
     (select count(*) from (select 1 from deferred limit :limit)),
     (select count(*) from (select 1 from dead_letters limit :limit));

@@ -192,7 +192,7 @@ class TestConsumers(Subject):
         await reading(d, start=None)
         answer = await d.steer_consumer("reader", position=1)
         assert isinstance(answer, Refusal)
-        assert (answer.code, answer.detail) == ("cursor_too_old", "3")
+        assert (answer.code, answer.detail) == ("cursor_too_old", "4")
         assert (await d.consumer("reader")).position == 5
 
     async def test_the_beginning_is_the_oldest_that_is_kept(self, d: Driver) -> None:
