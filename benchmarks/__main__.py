@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine, report
-from benchmarks.common import Order, Values, child_command, root
+from benchmarks.common import NotAvailable, Order, Values, child_command, root
 from benchmarks.plan import Job, Workload, rival, workloads
 
 _child_seconds_max = 1200.0
@@ -61,6 +61,7 @@ class Session:
         self.args = args
         self.place = place
         self.failures: list[str] = []
+        self.missing: list[str] = []  # what the measured version cannot do
         self.shares: list[float] = []  # of the machine, used by others during each measurement
         self._began = time.monotonic()
         # Somebody may edit the sources while we measure; all repeats must measure the same code.
@@ -83,6 +84,10 @@ class Session:
                     continue
                 try:
                     values = self._measure_one(workload, job, turn)
+                except NotAvailable as reason:
+                    dead.add(job)
+                    self.missing.append(f"{workload.name} {job.engine} {job.name}: {reason}")
+                    self.say(f"not available: {self.missing[-1]}")
                 except ChildFailed as failure:
                     dead.add(job)
                     self.failures.append(f"{workload.name} {job.engine} {job.name}: {failure}")
@@ -136,7 +141,10 @@ class Session:
         if child.returncode != 0:
             last = "\n    ".join(words.strip().splitlines()[-8:])
             raise ChildFailed(f"exit code {child.returncode}\n    {last}")
-        values: Values = json.loads(answer.strip().splitlines()[-1])
+        found: dict[str, Any] = json.loads(answer.strip().splitlines()[-1])
+        if "not available" in found:
+            raise NotAvailable(found["not available"])
+        values: Values = found["values"]
         return values
 
 
@@ -172,7 +180,10 @@ def measure_all(args: argparse.Namespace, place: str) -> int:
             continue
         results = session.measure(workload)
         everything[workload.name] = results
-        print(report.table(workload, results))
+        print(report.table(workload, results, quick=args.quick))
+        for missing in session.missing:
+            if missing.startswith(f"{workload.name} "):
+                print(f"  not available: {missing}")
         for odd in report.odd_rows(results):
             print(f"  WARNING: {odd}")
         print(_sizes(workload, args), end="\n\n", flush=True)
@@ -180,7 +191,9 @@ def measure_all(args: argparse.Namespace, place: str) -> int:
     facts["used by others"] = f"{statistics.median(shares):.0%} (at most {max(shares):.0%})"
     print(_closing(args, facts))
     if args.json:
-        write_json(args, facts, everything, session.failures)
+        write_json(args, facts, everything, session)
+    for missing in session.missing:
+        print(f"not available: {missing}")
     for failure in session.failures:
         print(f"FAILED: {failure}")
     return 1 if session.failures else 0
@@ -210,12 +223,13 @@ def write_json(
     args: argparse.Namespace,
     facts: dict[str, str],
     everything: dict[str, report.Results],
-    failures: list[str],
+    session: Session,
 ) -> None:
     found: dict[str, Any] = {
         "machine": facts,
         "options": {key: value for key, value in vars(args).items() if key not in ("json", "dir")},
-        "failures": failures,
+        "failures": session.failures,
+        "not available": session.missing,
         "workloads": {},
     }
     for workload in workloads:
@@ -225,7 +239,8 @@ def write_json(
         found["workloads"][workload.name] = {
             "title": workload.title,
             "lines": [
-                {**asdict(line), "met": line.is_met} for line in report.lines(workload, results)
+                {**asdict(line), "met": line.is_met}
+                for line in report.lines(workload, results, quick=args.quick)
             ],
             "raw": {f"{engine} {job}": repeats for (engine, job), repeats in results.items()},
         }

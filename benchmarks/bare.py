@@ -18,6 +18,8 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from benchmarks.common import Order, Stopwatch, Values, all_of, new_file, run, table_counts
+from benchmarks.ledger_loads import make_app, reading_of
+from benchmarks.perdure_loads import url_of
 from perdure.model.records import RunRecord
 from perdure.store.sql import load_migrations
 
@@ -54,14 +56,19 @@ move_run: Final = (
 
 def connect(path: str) -> sqlite3.Connection:
     """A file with Perdure's schema, and a connection set as Perdure's writer sets its own."""
+    connection = _connected(path)
+    for migration in load_migrations("perdure.store.sqlite"):
+        connection.executescript(migration.text)
+    return connection
+
+
+def _connected(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     if connection.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
         raise RuntimeError("SQLite refused WAL")
     connection.execute("pragma synchronous = full")
     connection.execute("pragma wal_autocheckpoint = 0")
     connection.execute("pragma cache_size = -65536")
-    for migration in load_migrations("perdure.store.sqlite"):
-        connection.executescript(migration.text)
     return connection
 
 
@@ -251,6 +258,70 @@ def bulk_w2(order: Order, watch: Stopwatch) -> Values:
     return _bulk(order, watch, "ten_steps", 10)
 
 
+# --- events alone --------------------------------------------------------------------------------
+
+
+async def _ledger(place: str) -> tuple[str, sqlite3.Connection]:
+    """A file that Perdure has opened and closed: its tables, indexes and triggers, and what an empty store holds."""
+    path = new_file(place)
+    async with make_app(url_of(path)):
+        pass
+    return path, _connected(path)
+
+
+class Readings:
+    """The rows that Perdure's W7 and W8 leave, one after the other."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        last: int = connection.execute("select coalesce(max(position), 0) from events").fetchone()[
+            0
+        ]
+        self._positions = count(last + 1)
+
+    def row(self, number: int) -> Row:
+        now = time.time_ns() // 1000
+        position = next(self._positions)
+        topic, payload, entity = reading_of(number)
+        text = topic.codec.encode_lenient(payload)
+        kind, _, id_ = entity.partition("/")
+        event_id = f"01BARE{position:020d}"
+        return (position, event_id, topic.name, kind, id_, text, now, now, None, None, 0)
+
+
+def bulk_w7(order: Order, watch: Stopwatch) -> Values:
+    """Transactions of a thousand rows, one executemany each. Making the rows is not timed."""
+    path, connection = run(_ledger(order.place), uvloop=order.uvloop)
+    readings = Readings(connection)
+    commit(connection, [(insert_event, readings.row(n)) for n in range(order.warm)])
+    rows = [readings.row(order.warm + n) for n in range(order.size)]
+    with watch:
+        for first in range(0, len(rows), _bulk_rows):
+            connection.execute("begin immediate")
+            connection.executemany(insert_event, rows[first : first + _bulk_rows])
+            connection.execute("commit")
+    connection.close()
+    return {"events_s": order.size / watch.seconds} | table_counts(path)
+
+
+async def _group_w8(order: Order, watch: Stopwatch) -> Values:
+    path, connection = await _ledger(order.place)
+    writer, readings = GroupWriter(connection), Readings(connection)
+
+    async def emit(number: int) -> None:
+        await writer.write([(insert_event, readings.row(number))])
+
+    await all_of(order.warm, emit)
+    with watch:
+        await all_of(order.size, lambda number: emit(order.warm + number))
+    writer.close()
+    connection.close()
+    return {"events_s": order.size / watch.seconds} | table_counts(path)
+
+
+def group_w8(order: Order, watch: Stopwatch) -> Values:
+    return run(_group_w8(order, watch), uvloop=order.uvloop)
+
+
 Job = Callable[[Order, Stopwatch], Values]
-group_jobs: dict[str, Job] = {"w1": group_w1, "w2": group_w2}
-bulk_jobs: dict[str, Job] = {"w1": bulk_w1, "w2": bulk_w2}
+group_jobs: dict[str, Job] = {"w1": group_w1, "w2": group_w2, "w8": group_w8}
+bulk_jobs: dict[str, Job] = {"w1": bulk_w1, "w2": bulk_w2, "w7": bulk_w7}

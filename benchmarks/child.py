@@ -4,15 +4,16 @@ import json
 import os
 import sys
 
-from benchmarks.common import Order, Stopwatch, Values, run
+from benchmarks.common import NotAvailable, Order, Stopwatch, Values, run
 
 
 def measure(order: Order, watch: Stopwatch) -> Values:
     """Engines are imported here only, so that a process holds none but its own."""
     if order.engine == "perdure":
-        from benchmarks import perdure_loads
+        from benchmarks import ledger_loads, perdure_loads
 
-        return run(perdure_loads.jobs[order.job](order, watch), uvloop=order.uvloop)
+        ours = perdure_loads.jobs | ledger_loads.jobs
+        return run(ours[order.job](order, watch), uvloop=order.uvloop)
     if order.engine == "dbos":
         from benchmarks import dbos_loads
 
@@ -25,8 +26,11 @@ def measure(order: Order, watch: Stopwatch) -> Values:
 
 def main() -> None:
     order = Order.from_json(sys.argv[1])
-    values = measure(order, Stopwatch())
-    print(json.dumps(values), flush=True)
+    try:
+        answer: dict[str, object] = {"values": measure(order, Stopwatch())}
+    except NotAvailable as reason:
+        answer = {"not available": str(reason)}
+    print(json.dumps(answer), flush=True)
     sys.stderr.flush()
     os._exit(0)  # some engines leave threads behind that are not daemons
 

@@ -25,6 +25,10 @@ ready_line = "READY"
 at_once = 1_000
 
 
+class NotAvailable(Exception):
+    """The version that is measured cannot do this; no failure, but no figure either."""
+
+
 @dataclass(frozen=True)
 class Order:
     """What a child process is asked to measure."""

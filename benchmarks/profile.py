@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks import perdure_loads
+from benchmarks import ledger_loads, perdure_loads
 from benchmarks.common import Order, Stopwatch, Values, run
 from benchmarks.plan import ours, workloads
 from perdure.model.ops import Op
@@ -99,7 +99,8 @@ def _store_classes() -> list[type]:
 
 
 def _measure(order: Order, watch: Stopwatch) -> Values:
-    return run(perdure_loads.jobs[order.job](order, watch), uvloop=order.uvloop)
+    jobs = perdure_loads.jobs | ledger_loads.jobs
+    return run(jobs[order.job](order, watch), uvloop=order.uvloop)
 
 
 def view_ops(order: Order) -> None:
@@ -152,7 +153,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "workload", type=str.lower, choices=known, help="W1, W2, W3, W4, or a job of W6"
+        "workload", type=str.lower, choices=known, help="W1 to W4, W7 to W11, or a job of W6"
     )
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--view", choices=_views, action="append", help="default: all three")

@@ -21,12 +21,15 @@ class Line:
     ratios: list[float]
     target: float | None
     at_most: float | None = None
+    at_least: float | None = None
 
     @property
     def _turns(self) -> list[bool]:
         """Whether the target was met, turn by turn; empty when there is none."""
         if self.at_most is not None:
             return [figure <= self.at_most for figure in self.ours]
+        if self.at_least is not None:
+            return [figure >= self.at_least for figure in self.ours]
         if self.target is not None:
             return [ratio >= self.target for ratio in self.ratios]
         return []
@@ -36,6 +39,8 @@ class Line:
         """By the median."""
         if self.at_most is not None:
             return statistics.median(self.ours) <= self.at_most
+        if self.at_least is not None:
+            return statistics.median(self.ours) >= self.at_least
         if self.target is None or not self.ratios:
             return None
         return statistics.median(self.ratios) >= self.target
@@ -52,6 +57,8 @@ class Line:
     def _asked(self) -> str:
         if self.at_most is not None:
             return f"<= {_number(self.at_most)} {self.unit}"
+        if self.at_least is not None:
+            return f">= {_number(self.at_least)} {self.unit}"
         return "-" if self.target is None else f">= {self.target:.2f}x"
 
     def cells(self) -> tuple[str, ...]:
@@ -66,23 +73,36 @@ class Line:
         )
 
 
-def lines(workload: Workload, results: Results) -> list[Line]:
+def lines(workload: Workload, results: Results, *, quick: bool) -> list[Line]:
     made: list[Line] = []
     for metric in workload.metrics:
         mine = _figures(results, ours, metric)
         if not mine:
             continue
+        label = metric.label.format(size=f"{_size(workload, metric, quick=quick):,}")
         beside = [
             (engine, figures, target)
             for engine, target in metric.targets.items()
             if (figures := _figures(results, engine, metric))
         ]
-        if not beside or metric.at_most is not None:
-            made.append(Line(metric.label, metric.unit, mine, "", [], [], None, metric.at_most))
+        stands_alone = metric.at_most is not None or metric.at_least is not None
+        if not beside or stands_alone:
+            asked = (metric.at_most, metric.at_least)
+            made.append(Line(label, metric.unit, mine, "", [], [], None, *asked))
         for engine, figures, target in beside:
             ratios = [_ratio(a, b, metric) for a, b in zip(mine, figures, strict=False)]
-            made.append(Line(metric.label, metric.unit, mine, engine, figures, ratios, target))
+            made.append(Line(label, metric.unit, mine, engine, figures, ratios, target))
+        if metric.quoted is not None and not quick:  # it is of the full size
+            cited = metric.quoted.figure
+            ratios = [_ratio(figure, cited, metric) for figure in mine]
+            engine = metric.quoted.engine
+            made.append(Line(label, metric.unit, mine, engine, [cited], ratios, None))
     return made
+
+
+def _size(workload: Workload, metric: Metric, *, quick: bool) -> int:
+    (job,) = [one for one in workload.jobs if (one.engine, one.name) == (ours, metric.job)]
+    return job.quick if quick else job.full
 
 
 def _figures(results: Results, engine: str, metric: Metric) -> list[float]:
@@ -95,14 +115,19 @@ def _ratio(mine: float, theirs: float, metric: Metric) -> float:
     return above / below if below else float("inf")
 
 
-def table(workload: Workload, results: Results) -> str:
+def table(workload: Workload, results: Results, *, quick: bool) -> str:
+    found = lines(workload, results, quick=quick)
+    if not found:
+        return f"{workload.name}  {workload.title}\n"
     rows: list[tuple[str, ...]] = [("", "ours", "beside", "theirs", "ratio", "target", "")]
-    rows += [line.cells() for line in lines(workload, results)]
+    rows += [line.cells() for line in found]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     text = [f"{workload.name}  {workload.title}", ""]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         text.append("  " + "  ".join(cells).rstrip())
+    if workload.note and not quick:
+        text.append(f"  {workload.note}")
     return "\n".join(text)
 
 
