@@ -27,7 +27,7 @@ from perdure.store.memory import MemoryStore
 _writer_thread = "perdure-sqlite"
 _views = ("ops", "loop", "writer")
 
-Apply = Callable[[Any, str, Sequence[Op[Any]]], Any]
+Apply = Callable[..., Any]
 
 
 class OpCosts:
@@ -51,9 +51,11 @@ class OpCosts:
             self.threads[name] = self.threads.get(name, 0.0) + used
 
     def wrap(self, apply: Apply) -> Apply:
-        async def counted(store: Any, batch_id: str, ops: Sequence[Op[Any]]) -> list[Applied]:
+        async def counted(
+            store: Any, batch_id: str, ops: Sequence[Op[Any]], *more: Any
+        ) -> list[Applied]:
             begun = time.perf_counter()
-            applied: list[Applied] = await apply(store, batch_id, ops)
+            applied: list[Applied] = await apply(store, batch_id, ops, *more)
             if self.counting:
                 self.batches.append((len(ops), time.perf_counter() - begun))
                 self.kinds.update(type(op).__name__ for op in ops)
