@@ -350,6 +350,12 @@ update runs set status = v.column2, owner = v.column3, fence = v.column4, revisi
 from (select * from ({rows}) limit ?) as v
 where runs.run_id = v.column1;
 
+-- name: ready_runs_move
+-- Handed to whoever claims next, and claimed: of the rarer columns only that index moves.
+update runs set status = v.column2, owner = v.column3, fence = v.column4, revision = v.column5, ready_at = v.column6
+from (select * from ({rows}) limit ?) as v
+where runs.run_id = v.column1;
+
 -- name: change_runs
 -- All that ever changes but continue_as. Workflow, input and creation are not named, so their indexes rest.
 update runs set

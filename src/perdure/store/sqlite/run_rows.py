@@ -22,7 +22,12 @@ from perdure.store.sqlite.statements import (
     decode_runs,
 )
 
-_changes_of_runs = (shapes.end_runs, shapes.move_runs, shapes.change_runs)
+_changes_of_runs = (
+    shapes.end_runs,
+    shapes.move_runs,
+    shapes.ready_runs_move,
+    shapes.change_runs,
+)
 
 _deletions_of_runs = (
     "forget_runs",

@@ -224,6 +224,11 @@ end_runs = Shape(
     "end_runs", RunRecord, ("run_id", "status", "finished_at", "output"), owner=None, fence=0
 )
 move_runs = Shape("move_runs", RunRecord, ("run_id", "status", "owner", "fence", "revision"))
+ready_runs_move = Shape(
+    "ready_runs_move",
+    RunRecord,
+    ("run_id", "status", "owner", "fence", "revision", "ready_at"),
+)
 change_runs = Shape(
     "change_runs",
     RunRecord,
