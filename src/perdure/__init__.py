@@ -10,6 +10,7 @@ from perdure.errors import (
     AfterFork,
     AmbiguousSignal,
     BadExpression,
+    BatchClosed,
     Conflict,
     CursorTooOld,
     ExpressionFailed,
@@ -35,12 +36,16 @@ from perdure.errors import (
     Undecodable,
     UnknownConsumer,
     UnknownSignal,
+    UnknownSubscription,
     UnknownWorkflow,
     WaitTimeout,
     WrongLoop,
 )
 from perdure.handle import RunHandle
 from perdure.inputs import Fact
+from perdure.ledger.batches import Batch
+from perdure.ledger.health import ConsumerHealth, Health
+from perdure.ledger.replaying import Replayed
 from perdure.model.codec import BadHint
 from perdure.model.events import Cause, Event
 from perdure.model.limits import BadValue
@@ -52,6 +57,7 @@ from perdure.model.outcomes import (
     Finished,
     NotFound,
     Queued,
+    Trimmed,
 )
 from perdure.model.policy import Retry
 from perdure.registry import Step, Workflow, step, workflow
@@ -59,13 +65,17 @@ from perdure.runtime.context import Context
 from perdure.runtime.steps import StepInfo, step_info
 from perdure.views import (
     BufferedSignal,
+    ConsumerInfo,
     DeadLetter,
+    DeferredStart,
     HistoryEntry,
     Page,
+    ParkedEvent,
     QueueItem,
     Refused,
     RunInfo,
     SignalStatus,
+    SubscriptionInfo,
     Waiting,
 )
 
@@ -78,13 +88,18 @@ __all__ = [
     "BadExpression",
     "BadHint",
     "BadValue",
+    "Batch",
+    "BatchClosed",
     "Buffered",
     "BufferedSignal",
     "Cause",
     "Conflict",
+    "ConsumerHealth",
+    "ConsumerInfo",
     "Context",
     "CursorTooOld",
     "DeadLetter",
+    "DeferredStart",
     "Delivered",
     "Duplicate",
     "Emitted",
@@ -94,6 +109,7 @@ __all__ = [
     "Fact",
     "Finished",
     "ForeignAwait",
+    "Health",
     "HistoryEntry",
     "InvalidPayload",
     "NonDeterminism",
@@ -103,12 +119,14 @@ __all__ = [
     "OutcomeUnknown",
     "Overloaded",
     "Page",
+    "ParkedEvent",
     "PerdureError",
     "Permanent",
     "Queue",
     "QueueItem",
     "Queued",
     "Refused",
+    "Replayed",
     "Retry",
     "RetryAfter",
     "RunCancelled",
@@ -125,11 +143,14 @@ __all__ = [
     "StepFailed",
     "StepInfo",
     "StoreRefused",
+    "SubscriptionInfo",
     "TimedOut",
     "Topic",
+    "Trimmed",
     "Undecodable",
     "UnknownConsumer",
     "UnknownSignal",
+    "UnknownSubscription",
     "UnknownWorkflow",
     "WaitTimeout",
     "Waiting",

@@ -4,8 +4,8 @@ Everything a program does from outside a workflow goes through here: start runs,
 An app belongs to the event loop that entered it; `App(…, worker=False)` is a pure client.
 
 A verb here checks what it was given, asks the engine, and gives its answer a public form. How an engine is opened,
-closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`. Time and chance
-are asked of the system here and nowhere below.
+closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`; what concerns
+readers of the ledger, in `reading`. Time and chance are asked of the system here and nowhere below.
 """
 
 import random
@@ -30,6 +30,7 @@ from perdure.inputs import (
     checked_workflow_name,
     encoded_input,
 )
+from perdure.ledger.definitions import Readers
 from perdure.model import limits, ops
 from perdure.model.clock import Clock, SystemClock
 from perdure.model.codec import Codec, codec_for
@@ -42,6 +43,7 @@ from perdure.model.outcomes import (
 )
 from perdure.model.policy import Retry
 from perdure.model.status import Status
+from perdure.reading import Reading
 from perdure.registry import (
     Registry,
     Step,
@@ -82,7 +84,7 @@ Ts = TypeVarTuple("Ts")
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 
 
-class App(Telling):
+class App(Telling, Reading):
     """Your workflows on a store. Use it as `async with app:`."""
 
     def __init__(
@@ -98,11 +100,16 @@ class App(Telling):
         keep: Duration | None = None,
         lifecycle: bool = True,
         store_timeout: Duration = "30s",
+        fanout: int = limits.fanout_default,
+        runner_every: str | None = None,
+        keep_events: Duration | None = None,
+        keep_events_max: int | None = None,
         clock: Clock | None = None,
         seed: int | None = None,
     ) -> None:
         self.url = url
         self.registry = Registry()
+        self.readers = Readers()
         self.namespace = None if namespace is None else check_name("namespace", namespace)
         self._clock: Clock = clock or SystemClock()
         self._settings = Settings(
@@ -114,6 +121,10 @@ class App(Telling):
             keep=keep,
             lifecycle=lifecycle,
             store_timeout=store_timeout,
+            fanout=fanout,
+            runner_every=runner_every,
+            keep_events=keep_events,
+            keep_events_max=keep_events_max,
             clock=self._clock,
             seed=seed,
         )
@@ -181,12 +192,15 @@ class App(Telling):
         settings = msgspec.structs.asdict(self._settings)
         app = App(url, **{"namespace": self.namespace, **settings, **options})
         app.registry = self.registry
+        app.readers = self.readers
         return app
 
     # --- life ---
 
     async def __aenter__(self) -> Self:
-        await self._life.open(self._settings, self.registry, self._make_store, self._make_chance)
+        await self._life.open(
+            self._settings, self.registry, self.readers, self._make_store, self._make_chance
+        )
         return self
 
     async def __aexit__(

@@ -1,10 +1,10 @@
 """What is open while an app is open, and how it is opened and closed.
 
-An app has one `Life`. Opening makes an `Engine` from the app's `Settings`: store, coordinator, worker, upkeep, started
-in this order and stopped in the opposite one. Whatever fails or is cancelled on the way, nothing is left behind: no
-task, no thread, no lock. Every call of the app asks its life for the engine, and learns here why there is none for it:
-not open, another event loop, a forked process. Never knows which store it is, and asks the system for neither time
-nor chance: the app brings them.
+An app has one `Life`. Opening makes an `Engine` from the app's `Settings`: store, coordinator, worker, readers of the
+ledger, upkeep, started in this order and stopped in the opposite one. Whatever fails or is cancelled on the way,
+nothing is left behind: no task, no thread, no lock. Every call of the app asks its life for the engine, and learns
+here why there is none for it: not open, another event loop, a forked process. Never knows which store it is, and asks
+the system for neither time nor chance: the app brings them.
 """
 
 import asyncio
@@ -20,10 +20,15 @@ import msgspec
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import AfterFork, NotRunning, WrongLoop
 from perdure.inputs import at_least
+from perdure.ledger.batches import Desk
+from perdure.ledger.consumers import Consumers
+from perdure.ledger.definitions import Readers
 from perdure.ledger.expressions import compile_filter
 from perdure.ledger.filters import Matcher
-from perdure.model import ops
+from perdure.ledger.watch import Watch
+from perdure.model import limits, ops
 from perdure.model.clock import Clock
+from perdure.model.cron import Cron, parse_cron
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
@@ -48,19 +53,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_timeout: Duration
     clock: Clock
     seed: int | None
+    fanout: int = limits.fanout_default
+    runner_every: str | None = None
+    keep_events: Duration | None = None
+    keep_events_max: int | None = None
 
     def __post_init__(self) -> None:
         at_least("resident", self.resident, 0)
         at_least("concurrency", self.concurrency, 1)
         at_least("threads", self.threads, 1)
+        at_least("fanout", self.fanout, 1)
+        if self.runner_every is not None:
+            parse_cron(self.runner_every)
         if self.keep is not None:
             parse_duration(self.keep)
+        if self.keep_events is not None:
+            parse_duration(self.keep_events)
+        if self.keep_events_max is not None:
+            at_least("keep_events_max", self.keep_events_max, 1)
         if self.store_timeout_s == 0:
             raise BadValue("store_timeout", self.store_timeout, "must be more than nothing")
 
     @property
     def keep_us(self) -> int | None:
         return None if self.keep is None else parse_duration(self.keep)
+
+    @property
+    def keep_events_us(self) -> int | None:
+        return None if self.keep_events is None else parse_duration(self.keep_events)
+
+    @property
+    def runner_cron(self) -> Cron | None:
+        return None if self.runner_every is None else parse_cron(self.runner_every)
 
     @property
     def store_timeout_s(self) -> float:
@@ -77,6 +101,8 @@ class Engine(NamedTuple):
     ids: Ids
     upkeep: Upkeep
     matcher: Matcher | None
+    desk: Desk
+    consumers: Consumers | None  # only beside a worker
 
 
 # --- whether it is open, and for whom ---
@@ -126,6 +152,7 @@ class Life:
         self,
         settings: Settings,
         registry: Registry,
+        readers: Readers,
         make_store: Callable[[Ids], Store],
         make_chance: Callable[[], random.Random],
     ) -> None:
@@ -137,7 +164,7 @@ class Life:
             self._engine = None
         self.entered, self._forks = True, _Forks.count
         try:
-            await self._begin(await _made(settings, registry, make_store, make_chance()))
+            await self._begin(await _made(settings, registry, readers, make_store, make_chance()))
         except BaseException:
             self.entered = False
             raise
@@ -169,6 +196,7 @@ class Life:
 async def _made(
     settings: Settings,
     registry: Registry,
+    readers: Readers,
     make_store: Callable[[Ids], Store],
     chance: random.Random,
 ) -> Engine:
@@ -183,7 +211,13 @@ async def _made(
     upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
     worker = _worker(settings, registry, store, coordinator, ids, chance.random)
     matcher = None if worker is None else Matcher(store, coordinator, clock)
-    return Engine(registry, store, coordinator, worker, ids, upkeep, matcher)
+    desk = Desk(registry, ids, settings.deps)
+    consumers = None
+    if worker is not None:
+        consumers = _consumers(
+            settings, readers, store, coordinator, desk, chance.random, worker.worker_id
+        )
+    return Engine(registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers)
 
 
 def _worker(
@@ -216,6 +250,37 @@ def _check_filter(text: str) -> None:
     compile_filter(text)
 
 
+def _consumers(
+    settings: Settings,
+    readers: Readers,
+    store: Store,
+    coordinator: Coordinator,
+    desk: Desk,
+    die: Callable[[], float],
+    worker_id: str,
+) -> Consumers:
+    watch = Watch(
+        store,
+        coordinator,
+        settings.clock,
+        desk.ids,
+        keep_us=settings.keep_events_us,
+        keep_events=settings.keep_events_max,
+    )
+    return Consumers(
+        store,
+        coordinator,
+        settings.clock,
+        die,
+        desk,
+        readers,
+        worker_id,
+        fanout=settings.fanout,
+        runner_cron=settings.runner_cron,
+        watch=watch,
+    )
+
+
 async def _start(engine: Engine) -> None:
     if engine.worker is not None:
         await engine.worker.start()
@@ -223,6 +288,8 @@ async def _start(engine: Engine) -> None:
             await engine.matcher.start()
     else:
         await _declare(engine)
+    if engine.consumers is not None:
+        await engine.consumers.start()
     engine.upkeep.start()
 
 
@@ -252,12 +319,14 @@ async def _abandon(engine: Engine) -> None:
 
 
 async def _stop(engine: Engine) -> None:
-    """In a fixed order: background, worker (claims, bodies, hand back), writer, store.
+    """In a fixed order: background, readers of the ledger, worker (claims, bodies, hand back), writer, store.
 
     Whatever fails or is cancelled, what comes after it is closed all the same; the first error is told.
     """
     first: BaseException | None = None
     stops: list[Callable[[], Awaitable[None]]] = [engine.upkeep.stop]
+    if engine.consumers is not None:
+        stops.append(engine.consumers.stop)
     if engine.matcher is not None:
         stops.append(engine.matcher.stop)
     if engine.worker is not None:

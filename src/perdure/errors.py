@@ -7,7 +7,7 @@ PerdureError
 ├── AmbiguousSignal, SignalTaken, SignalClosed, NotWaiting, Overloaded
 ├── StepFailed, WaitTimeout (also a TimeoutError)
 ├── NonDeterminism, Undecodable, ForeignAwait
-├── UnknownConsumer, CursorTooOld
+├── UnknownConsumer, UnknownSubscription, CursorTooOld, BatchClosed
 ├── OutcomeUnknown, StoreRefused
 └── NotRunning, WrongLoop, AfterFork
 Permanent, RetryAfter          raised by users inside steps
@@ -92,6 +92,27 @@ class UnknownConsumer(PerdureError, LookupError):
         self.name = name
         super().__init__(
             f"no consumer {name!r} has run on this store; `await app.consumers()` lists those that have"
+        )
+
+
+class UnknownSubscription(PerdureError, LookupError):
+    """There is no subscription of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"there is no subscription {name!r}; `await app.subscriptions()` lists those there are"
+        )
+
+
+class BatchClosed(PerdureError):
+    """A handler asked its batch for something after it had returned; nothing of that was stored."""
+
+    def __init__(self, consumer: str) -> None:
+        self.consumer = consumer
+        super().__init__(
+            f"the handler of consumer {consumer!r} has returned, and what it asked for is committed: ask before "
+            "that, and await every task it starts"
         )
 
 

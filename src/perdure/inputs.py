@@ -6,7 +6,7 @@ Whatever is wrong is refused here, before anything is written: the error names w
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,10 +16,20 @@ from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
 from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
 from perdure.model.events import Cause, Event
-from perdure.model.limits import BadValue, check_entity, check_key, check_name, check_tags
+from perdure.model.ids import Ids
+from perdure.model.limits import (
+    BadValue,
+    check_entity,
+    check_key,
+    check_name,
+    check_run_id,
+    check_tags,
+)
 from perdure.model.status import LIVE, TERMINAL, Status
 from perdure.model.topics import check_emitted
 from perdure.registry import Registry, Workflow
+
+T = TypeVar("T")
 
 _untyped = codec_for(Any)
 
@@ -74,6 +84,66 @@ def _plain_text(payload: Any) -> str:
 def encoded_tags(tags: dict[str, str] | None) -> str | None:
     checked = check_tags(tags)
     return msgspec.json.encode(checked, order="deterministic").decode() if checked else None
+
+
+# --- starts and signals ---
+
+
+def new_start(
+    ids: Ids,
+    workflow: Workflow[Any, *tuple[Any, ...]],
+    input: str,
+    id: str | None,
+    key: str | None,
+    tags: dict[str, str] | None,
+    entity: str | None,
+) -> ops.StartRun:
+    """A start as it is submitted: nobody owns the run yet."""
+    entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
+    return ops.StartRun(
+        run_id=ids.ulid() if id is None else check_run_id(id),
+        workflow=workflow.name,
+        version=workflow.version,
+        input=input,
+        fresh=id is None,
+        key=None if key is None else check_key(key),
+        tags=None if tags is None else encoded_tags(tags),
+        entity_type=entity_type,
+        entity_id=entity_id,
+    )
+
+
+def new_signal(
+    ids: Ids,
+    run_id: str,
+    signal: Signal[Any] | str,
+    payload: Any,
+    key: str | None,
+    path: str | None,
+    buffer: bool,
+    declared: Signal[Any] | None = None,
+) -> ops.SendSignal:
+    """A send as it is submitted. A mere name has the type of `declared`, if the sender knows it; the store judges."""
+    run_id = check_run_id(run_id)
+    known = checked_signal(signal)
+    named = known is not signal
+    typed = declared if named and declared is not None else known
+    what = f"the payload of signal {typed.name!r}"
+    text, errors = offered_payload(typed.codec, what, payload, key)
+    return ops.SendSignal(
+        signal_id=ids.ulid(),
+        run_id=run_id,
+        name=known.name,
+        payload=text,
+        policy=None if named else known.buffer,
+        on_end=known.on_end,
+        ttl_us=known.ttl_us,
+        path=checked_path(path),
+        key=None if key is None else check_key(key),
+        buffer=buffer,
+        schema=typed.schema(),
+        errors=errors,
+    )
 
 
 # --- events and items ---
@@ -207,6 +277,15 @@ def checked_signal(signal: Any) -> Signal[Any]:
     if not isinstance(signal, Signal):
         raise BadValue("signal", signal, "is neither a Signal nor a name")
     return signal
+
+
+def find_dep(deps: tuple[object, ...], kind: type[T]) -> T:
+    """What the app was given of this type."""
+    for one in deps:
+        if isinstance(one, kind):
+            return one
+    known = ", ".join(type(one).__name__ for one in deps) or "none"
+    raise BadValue("dep", kind, f"is not among App(deps=[…]); there is: {known}")
 
 
 def checked_path(path: str | None) -> str | None:

@@ -230,6 +230,10 @@ class Registry:
     def find(self, name: str, version: int) -> "Workflow[Any, *tuple[Any, ...]] | None":
         return self._by_key.get((name, version))
 
+    def has(self, name: str) -> bool:
+        """Whether there is a workflow of that name, of any version."""
+        return name in self._newest
+
     def newest(self, name: str) -> "Workflow[Any, *tuple[Any, ...]]":
         """The newest version of a name; raises UnknownWorkflow."""
         found = self._newest.get(name)

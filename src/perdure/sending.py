@@ -10,9 +10,9 @@ from typing import Any
 from perdure.channels import Signal
 from perdure.engine import Engine
 from perdure.errors import InvalidPayload, PerdureError, UnknownSignal, refusal_error
-from perdure.inputs import checked_id, checked_path, checked_signal, offered_payload
+from perdure.inputs import checked_id, new_signal
 from perdure.model import ops
-from perdure.model.limits import BadValue, check_key, check_run_id
+from perdure.model.limits import BadValue, check_run_id
 from perdure.model.outcomes import (
     Buffered,
     Delivered,
@@ -41,34 +41,17 @@ async def send_op(
     buffer: bool,
 ) -> ops.SendSignal:
     """The op of a send. For a mere name the type comes from the code here; the store has the last word."""
-    run_id = check_run_id(run_id)
-    known = checked_signal(signal)
-    named = known is not signal
-    typed = await _declared(engine, run_id, known) if named else known
-    text, errors = offered_payload(
-        typed.codec, f"the payload of signal {typed.name!r}", payload, key
-    )
-    return ops.SendSignal(
-        signal_id=engine.ids.ulid(),
-        run_id=run_id,
-        name=known.name,
-        payload=text,
-        policy=None if named else known.buffer,
-        on_end=known.on_end,
-        ttl_us=known.ttl_us,
-        path=checked_path(path),
-        key=None if key is None else check_key(key),
-        buffer=buffer,
-        schema=typed.schema(),
-        errors=errors,
-    )
+    declared = None
+    if isinstance(signal, str):
+        declared = await _declared(engine, check_run_id(run_id), signal)
+    return new_signal(engine.ids, run_id, signal, payload, key, path, buffer, declared)
 
 
-async def _declared(engine: Engine, run_id: str, signal: Signal[Any]) -> Signal[Any]:
+async def _declared(engine: Engine, run_id: str, name: str) -> Signal[Any] | None:
     """The signal as the run's workflow declares it, if its code is here: it reads instances of the type."""
     run = await engine.store.run(run_id)
     workflow = None if run is None else engine.registry.find(run.workflow, run.version)
-    return signal if workflow is None else workflow.signals.get(signal.name, signal)
+    return None if workflow is None else workflow.signals.get(name)
 
 
 def accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:

@@ -7,13 +7,14 @@ the worker of this process, so that it is born claimed: from then on only the co
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.coordinator.coordinator import Done
 from perdure.engine import Engine
-from perdure.inputs import encoded_tags
+from perdure.inputs import new_start
 from perdure.model import ops
 from perdure.model.clock import from_datetime
 from perdure.model.duration import Duration, parse_duration
-from perdure.model.limits import check_entity, check_key, check_run_id
 from perdure.registry import Workflow
 
 
@@ -28,30 +29,15 @@ def start_op(
     start_at: datetime | Duration | None,
 ) -> ops.StartRun:
     """The op of a start. Whoever makes one submits it, with the `listener` it has: a place may be kept for it."""
-    entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
     at = from_datetime(start_at) if isinstance(start_at, datetime) else None
     delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
-    run_id = engine.ids.ulid() if id is None else check_run_id(id)
-    checked_key = None if key is None else check_key(key)
-    checked_tags = None if tags is None else encoded_tags(tags)
+    op = new_start(engine.ids, workflow, input, id, key, tags, entity)
     # Nothing may be refused after this: a place that is kept must be given back by the commit.
     worker = engine.worker
     claim = worker is not None and start_at is None and worker.reserve()
-    return ops.StartRun(
-        run_id=run_id,
-        workflow=workflow.name,
-        version=workflow.version,
-        input=input,
-        fresh=id is None,
-        key=checked_key,
-        tags=checked_tags,
-        entity_type=entity_type,
-        entity_id=entity_id,
-        start_at=at,
-        delay_us=delay,
-        owner=worker.worker_id if worker is not None and claim else None,
-        fence=engine.ids.fence() if claim else 0,
-    )
+    if worker is None or not claim:
+        return op if start_at is None else replace(op, start_at=at, delay_us=delay)
+    return replace(op, owner=worker.worker_id, fence=engine.ids.fence())
 
 
 def listener(engine: Engine, op: ops.StartRun) -> Done | None:

@@ -8,15 +8,20 @@ import msgspec
 
 from perdure.errors import PerdureError
 from perdure.model.clock import to_datetime
+from perdure.model.cron import parse_cron
 from perdure.model.limits import BadValue
 from perdure.model.records import (
     BufferPolicy,
+    ConsumerRecord,
     DeadLetterRecord,
+    DeferredRecord,
     EventRecord,
     ItemRecord,
+    ParkedRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
+    SubscriptionRecord,
     WaitSpec,
     WatcherRecord,
 )
@@ -304,3 +309,102 @@ class Refused(msgspec.Struct, frozen=True):
 
 def _moment(at: int | None) -> datetime | None:
     return None if not at else to_datetime(at)
+
+
+# --- readers of the ledger ---
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A reader of the ledger. Every event up to `position` is dealt with; `lag` counts those after it."""
+
+    name: str
+    patterns: list[str]
+    position: int
+    lag: int
+    every: str | None
+    zone: str
+    next_tick: datetime | None
+    paused: bool
+    reason: str | None
+    owner: str | None
+    error: str | None
+    capped: int
+    created_at: datetime
+    advanced_at: datetime
+
+
+def consumer_info(row: ConsumerRecord, last: int, now: int) -> ConsumerInfo:
+    tick = None if row.every is None else parse_cron(row.every, row.zone).after(now)
+    return ConsumerInfo(
+        name=row.name,
+        patterns=msgspec.json.decode(row.patterns),
+        position=row.position,
+        lag=max(0, last - row.position),
+        every=row.every,
+        zone=row.zone,
+        next_tick=_moment(tick),
+        paused=row.paused,
+        reason=row.reason,
+        owner=row.owner,
+        error=row.error,
+        capped=row.capped,
+        created_at=to_datetime(row.created_at),
+        advanced_at=to_datetime(row.advanced_at),
+    )
+
+
+class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule: events of a pattern start a workflow. With `code`, `where`, `map` and `key` may name functions.
+
+    Events after `position` count; those between `behind` and it are still to be caught up with.
+    """
+
+    name: str
+    pattern: str
+    workflow: str
+    where: str | None
+    map: str | None
+    key: str | None
+    code: bool
+    enabled: bool
+    position: int
+    behind: int | None
+    created_at: datetime
+
+
+def subscription_info(row: SubscriptionRecord) -> SubscriptionInfo:
+    fields = msgspec.structs.asdict(row)
+    return SubscriptionInfo(**{**fields, "created_at": to_datetime(row.created_at)})
+
+
+class ParkedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a consumer could not deal with: `app.refire(consumer, position, subscription)` tries again."""
+
+    consumer: str
+    position: int
+    subscription: str
+    event_id: str
+    type: str
+    reason: str
+    attempts: int
+    parked_at: datetime
+
+
+def parked_event(row: ParkedRecord) -> ParkedEvent:
+    fields = msgspec.structs.asdict(row)
+    return ParkedEvent(**{**fields, "parked_at": to_datetime(row.parked_at)})
+
+
+class DeferredStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A start that a bound has put off: "fanout" and "code" go on by themselves, "root" and "depth" do not."""
+
+    position: int
+    subscription: str
+    event_id: str
+    reason: Literal["fanout", "root", "depth", "code"]
+    deferred_at: datetime
+
+
+def deferred_start(row: DeferredRecord) -> DeferredStart:
+    fields = msgspec.structs.asdict(row)
+    return DeferredStart(**{**fields, "deferred_at": to_datetime(row.deferred_at)})

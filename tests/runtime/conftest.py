@@ -5,130 +5,14 @@ the same rows, the same clock. `world.crash()` ends one as a power cut would, wi
 With `resident=0` every suspension leaves memory at once, so replay is exercised by every test.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from worlds import Stage as Stage
+from worlds import Worlds
 
-from perdure import App, RunHandle
-from perdure.coordinator.coordinator import Coordinator
-from perdure.model.records import EventRecord
-from perdure.runtime.worker import Worker
-from perdure.store.base import Store
-from perdure.store.memory import MemoryStore
-from perdure.testing import VirtualClock, World
-
-
-class Stage(World):
-    """A world with what these tests need besides: a crash, an eviction, a look at the ledger."""
-
-    @property
-    def store(self) -> Store:
-        return self.app._engine().store
-
-    @property
-    def worker(self) -> Worker:
-        worker = self.app._engine().worker
-        assert worker is not None
-        return worker
-
-    @property
-    def coordinator(self) -> Coordinator:
-        return self.app._engine().coordinator
-
-    async def begin(self, workflow: Any, *args: Any, **options: Any) -> RunHandle[Any]:
-        """Start a run and let it go as far as it can."""
-        run = await self.app.start(workflow, *args, **options)
-        await self.settle()
-        return run
-
-    async def evict(self) -> None:
-        """Send every parked run out of memory; what comes next is a replay."""
-        await self.settle()
-        for execution in list(self.worker._parked.values()):
-            del self.worker._parked[execution.run_id]
-            self.worker._release(execution)
-        await self.settle()
-        assert self.worker.resident_runs == 0
-
-    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Let the loop turn until a read says so: for runs with a step in flight, which never settle."""
-        async with asyncio.timeout(10):
-            while not await holds():  # noqa: ASYNC110 (what is awaited is a row, not an object of ours)
-                await asyncio.sleep(0)
-
-    async def facts(self, type: str | None = None) -> list[EventRecord]:
-        return await self.store.events(0, 1000, type=type)
-
-    async def crash(self) -> None:
-        """Stop as if the power had gone: no hand-back, no farewell, bodies cut off."""
-        engine = self.app._engine()
-        store, worker = engine.store, self.worker
-        engine.coordinator._closed = True
-        engine.coordinator._queue.clear()
-        for execution in worker._executions.values():
-            execution.dead = True
-        mine = asyncio.current_task()
-        tasks = [one for one in asyncio.all_tasks() if one is not mine]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        worker.timers._alarm.clear()
-        worker._claim_alarm.clear()
-        worker._bodies._pool.shutdown(wait=False, cancel_futures=True)
-        for execution in worker._executions.values():
-            execution.dead = False
-            execution.evict()
-        await store.close()
-        if isinstance(store, MemoryStore):
-            store.tables.workers_by_id.clear()  # SQLite knows a dead process at once, by its lock
-        store.worker_id = None
-        life = self.app._life
-        life._engine, life.entered = None, False
-
-
-class Worlds:
-    """Opens worlds on one store."""
-
-    def __init__(self, kind: str, resident: int, directory: Path) -> None:
-        self.kind = kind
-        self.resident = resident
-        self.clock = VirtualClock()
-        self.directory = directory
-        self._memory: MemoryStore | None = None
-        self._opened = 0
-
-    @property
-    def url(self) -> str:
-        return "memory://" if self.kind == "memory" else f"sqlite:///{self.directory}/world.db"
-
-    @property
-    def evicts(self) -> bool:
-        return self.resident == 0
-
-    def __call__(self, app: App, **options: Any) -> Stage:
-        # Each opening needs ids of its own: the clock may stand still between two.
-        self._opened += 1
-        options = {"resident": self.resident, "seed": self._opened, **options}
-        stage = Stage(app, self.url, clock=self.clock, **options)
-        if self.kind == "memory":
-            self._share_memory(stage.app)
-        return stage
-
-    def _share_memory(self, app: App) -> None:
-        make = app._make_store
-
-        def shared(ids: Any) -> Store:
-            if self._memory is None:
-                made = make(ids)
-                assert isinstance(made, MemoryStore)
-                self._memory = made
-            return self._memory
-
-        app._make_store = shared  # type: ignore[method-assign]
-
+from perdure import App
 
 _modes = [
     pytest.param(("memory", 100), id="memory"),

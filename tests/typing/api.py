@@ -12,7 +12,9 @@ from typing import Any, assert_type
 
 from perdure import (
     App,
+    Batch,
     Buffered,
+    ConsumerInfo,
     Context,
     Delivered,
     Duplicate,
@@ -20,13 +22,16 @@ from perdure import (
     Event,
     Fact,
     Finished,
+    Health,
     HistoryEntry,
     NotFound,
     Page,
+    ParkedEvent,
     Queue,
     Queued,
     QueueItem,
     Refused,
+    Replayed,
     Retry,
     RunHandle,
     RunInfo,
@@ -359,3 +364,48 @@ def protocols(ctx: Context, order: Order) -> None:
     awaitable: Awaitable[Payment] = durable
     coroutine: Coroutine[Any, Any, list[int]] = ctx.call(optioned, 1)
     del awaitable, coroutine
+
+
+# --- readers of the ledger ---------------------------------------------------------------------------
+
+
+reading = App("memory://")
+
+
+@reading.consumer("health", "ar.*", "email.*", every="*/5 * * * *", batch=500, dedupe=True)
+async def health(batch: Batch) -> None:
+    for event in batch:
+        assert_type(event, Event)
+    assert_type(batch[0], Event)
+    assert_type(batch.dep(Pool), Pool)
+    assert_type(batch.start(ship, Order("a", 1), id="x"), str)
+    batch.start(ship, "a")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    batch.signal("x", Signal("go", int), 1)
+    assert_type(batch.emit("a.b", {"n": 1}, cause=batch[0]), str)
+    batch.put("jobs", 1)
+
+
+@reading.consumer("plain", "a")  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator]
+def plain_handler(batch: Batch) -> None: ...
+
+
+@reading.on("order.*", where="payload.n > 1", key=lambda event: "k")
+@reading.workflow
+async def ship(ctx: Context, order: Order) -> int:
+    return 1
+
+
+assert_type(ship, Workflow[int, Order])
+
+
+async def read() -> None:
+    assert_type(await reading.consumers(), list[ConsumerInfo])
+    assert_type(await reading.parked("health", limit=5), Page[ParkedEvent])
+    assert_type(await reading.refire("health", 7), bool)
+    assert_type(await reading.rewind("health", "beginning"), int)
+    await reading.rewind("health", "soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await reading.replay("health", since=1, dry_run=True), Replayed)
+    assert_type(await reading.replay(health), Replayed)
+    assert_type(await reading.health(), Health)
+    await reading.subscribe("order.*", ship, name="s", map="{}")
+    await reading.subscribe("order.*", "ship", name="s", where=lambda e: True)  # type: ignore[arg-type]  # pyright: ignore

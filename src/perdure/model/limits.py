@@ -84,6 +84,12 @@ dedupe_key_us = 30 * 24 * 3600 * 1_000_000
 event_depth_max = 32
 # Runs that subscriptions start for one first event, through whatever chain.
 starts_per_root_max = 1_000
+# Events that a handler is called with at once: as many as one read of the ledger gives.
+events_per_batch_max = 1_000
+# Sends that a handler may hold for one commit of its cursor. A commit stays well under a second.
+effects_per_commit_max = 2_000
+# Starts of subscriptions for one event, in one commit; the rest is put off, and told of.
+fanout_default = 8
 # Branches of one gather or map: each holds a coroutine and a cursor.
 branches_max = 10_000
 # Runs a worker drives at once; more wait as `ready`, so a flood of starts does not fill the memory.

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from perdure.alarm import Alarm
 from perdure.channels import Queue, Signal, Topic
 from perdure.coordinator.coordinator import Coordinator
+from perdure.inputs import find_dep
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
-from perdure.model.limits import BadValue
 from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
@@ -339,11 +339,7 @@ class Worker(Service):
         return self._clock.now()
 
     def dep(self, kind: type[T]) -> T:
-        for one in self._deps:
-            if isinstance(one, kind):
-                return one
-        known = ", ".join(type(one).__name__ for one in self._deps) or "none"
-        raise BadValue("dep", kind, f"is not among App(deps=[…]); there is: {known}")
+        return find_dep(self._deps, kind)
 
     def note_signal(self, workflow: Workflow[Any, *tuple[Any, ...]], signal: Signal[Any]) -> None:
         noted = self._noted.setdefault(workflow.key, {})

@@ -40,15 +40,17 @@ class World:
         await self.app.__aexit__(kind, error, traceback)
 
     async def settle(self) -> None:
-        """Let everything happen that can happen now: until every run is parked or ended.
+        """Let everything happen that can happen now: until every run is parked or ended and
+        every event is read.
 
         Raises TimeoutError when runs go on moving; a step that blocks on purpose must be let go first.
         """
         async with asyncio.timeout(_patience_s):
-            quiet = 0
+            quiet, pause_s = 0, 0.0
             while quiet < 3:
-                await asyncio.sleep(0 if quiet else 0.0005)
-                quiet = quiet + 1 if self._is_still() else 0
+                await asyncio.sleep(pause_s)
+                still = self._is_still()
+                quiet, pause_s = (quiet + 1, 0.0) if still else (0, 0.0005)
 
     async def advance(self, duration: Duration) -> None:
         """Move time forward, stopping at every deadline on the way, and settle."""
@@ -63,9 +65,10 @@ class World:
     def _is_still(self) -> bool:
         engine = self.app._engine()
         worker = engine.worker
-        matcher = engine.matcher
+        matcher, consumers = engine.matcher, engine.consumers
         return (
             engine.coordinator.idle
             and (worker is None or worker.settled)
             and (matcher is None or matcher.settled)
+            and (consumers is None or consumers.settled)
         )

@@ -24,7 +24,6 @@ from perdure.model.outcomes import (
     Wake,
 )
 from perdure.model.records import (
-    RUNNER,
     ConsumerRecord,
     DeferredRecord,
     KeyRecord,
@@ -51,7 +50,8 @@ def claim_consumer(tables: Tables, op: ops.ClaimConsumer) -> ConsumerRecord | Re
         known = ConsumerRecord(
             name=op.name,
             patterns=op.patterns,
-            position=_start(tables, op.start, op.start_at),
+            # The beginning is the oldest event that is kept.
+            position=max(_start(tables, op.start, op.start_at), tables.first_position() - 1),
             created_at=tables.now,
             advanced_at=tables.now,
         )
@@ -329,6 +329,9 @@ def put_subscription(tables: Tables, op: ops.PutSubscription) -> Counted:
         new = replace(op.subscription, **kept)
         if op.keep_enabled:
             new = replace(new, enabled=known.enabled)
+        if new.enabled and not known.enabled and known.behind is None:
+            # What came while it was off does not count for it, whether the runner has passed that or not.
+            new = replace(new, position=max(known.position, tables.last_position()))
     if new == known:
         return Counted(0)
     tables.put_subscription(new)
@@ -337,10 +340,12 @@ def put_subscription(tables: Tables, op: ops.PutSubscription) -> Counted:
 
 
 def _new_subscription(tables: Tables, op: ops.PutSubscription) -> SubscriptionRecord:
-    """It begins where the runner will go on; what lies before that and is asked for, it catches up with by itself."""
+    """It begins at the end of the ledger; what lies before that and is asked for, it catches up with by itself.
+
+    Not where the runner stands: that may be dealing with events now, and does not know of this subscription.
+    """
     start = _start(tables, op.start, op.start_at)
-    runner = tables.consumer(RUNNER)
-    reached = tables.last_position() if runner is None else runner.position
+    reached = tables.last_position()
     return replace(
         op.subscription,
         position=max(start, reached),

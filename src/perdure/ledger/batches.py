@@ -1,0 +1,206 @@
+"""A batch: the events that a handler is called with, and what it wants done about them.
+
+What a handler starts, signals, emits or puts is checked at once and held; it happens in the commit that moves the
+cursor past these events, or not at all. So a crash anywhere loses nothing and doubles nothing. Everything says which
+event led to it: the one that `cause=` names, else the one the `for` loop stands at, else the deepest of the batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple, overload
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.channels import Queue, Signal, Topic
+from perdure.errors import BatchClosed, Overloaded
+from perdure.inputs import (
+    Fact,
+    encoded_input,
+    find_dep,
+    new_event,
+    new_item,
+    new_signal,
+    new_start,
+)
+from perdure.model import limits, ops
+from perdure.model.events import Cause, Event
+from perdure.model.ids import Ids
+from perdure.model.limits import BadValue
+from perdure.registry import Registry, Workflow
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_encode_cause = msgspec.json.encode
+
+
+class Desk(NamedTuple):
+    """What batches of one app need to turn what a handler asks for into ops."""
+
+    registry: Registry
+    ids: Ids
+    deps: tuple[object, ...]
+
+
+class Batch(Sequence[Event]):
+    """Events in the order of the ledger, and the sends that are committed together with the cursor."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        consumer: str,
+        events: Sequence[Event],
+        *,
+        replay: bool = False,
+        key_suffix: str = "",
+    ) -> None:
+        self.consumer = consumer
+        self.replay = replay
+        self._desk = desk
+        self._events = tuple(events)
+        self._key_suffix = key_suffix  # of the starts of a replay that is to run again
+        self._at: Event | None = None
+        self._closed = False
+        self._effects: list[ops.Effect] = []
+
+    # --- the events ---
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Event]: ...
+    def __getitem__(self, at: int | slice) -> Event | Sequence[Event]:
+        return self._events[at]
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[Event]:
+        for event in self._events:
+            self._at = event
+            yield event
+        self._at = None
+
+    def __repr__(self) -> str:
+        return f"Batch({self.consumer!r}, {len(self)} events)"
+
+    def dep(self, kind: type[T]) -> T:
+        """What `App(deps=[…])` has of this type."""
+        return find_dep(self._desk.deps, kind)
+
+    # --- what is done about them ---
+
+    def start(
+        self,
+        workflow: Workflow[Any, *Ts],
+        *args: *Ts,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        cause: Event | None = None,
+    ) -> str:
+        """Start a run; gives its id, which is another if the key finds a run that exists."""
+        event = self._led_by(cause)
+        found = self._desk.registry.of(workflow)
+        text, _ = encoded_input(found, args)
+        op = new_start(self._desk.ids, found, text, id, key, tags, entity)
+        if op.key is not None and self._key_suffix:
+            op = replace(op, key=op.key + self._key_suffix)
+        self._hold(
+            event,
+            replace(op, event_id=event.event_id, root_id=event.root_id, depth=event.depth + 1),
+        )
+        return op.run_id
+
+    def signal(
+        self,
+        run_id: str,
+        signal: Signal[T] | str,
+        payload: T | Any = None,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+        cause: Event | None = None,
+    ) -> None:
+        """Send a signal. A run that takes none any more leaves `ledger.effect_refused` on the ledger."""
+        event = self._led_by(cause)
+        self._hold(event, new_signal(self._desk.ids, run_id, signal, payload, key, path, buffer))
+
+    def emit(
+        self,
+        topic: Topic[T] | str,
+        payload: T | Any = None,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        cause: Event | None = None,
+    ) -> str:
+        """Emit an event; gives its id."""
+        event = self._led_by(cause)
+        fact = Fact(
+            topic=topic,
+            payload=payload,
+            entity=entity,
+            key=key,
+            event_id=event_id,
+            occurred_at=occurred_at,
+        )
+        new = new_event(self._desk.registry, fact, self._desk.ids.ulid())
+        led = Cause(event_id=event.event_id, consumer=self.consumer, replay=self.replay)
+        new = replace(
+            new,
+            caused_by=_encode_cause(led).decode(),
+            root_id=event.root_id,
+            depth=event.depth + 1,
+        )
+        self._hold(event, ops.Emit(events=(new,)))
+        return new.event_id
+
+    def put(
+        self,
+        queue: Queue[T] | str,
+        payload: T | Any = None,
+        *,
+        key: str | None = None,
+        cause: Event | None = None,
+    ) -> None:
+        """Put an item into a queue."""
+        event = self._led_by(cause)
+        ids = self._desk.ids
+        self._hold(event, new_item(self._desk.registry, queue, payload, key, ids.ulid()))
+
+    # --- for whoever called the handler ---
+
+    def close(self) -> tuple[ops.Effect, ...]:
+        """The handler has returned: what it wants done. From now on it can ask for nothing."""
+        self._closed = True
+        return tuple(self._effects)
+
+    def _led_by(self, cause: Event | None) -> Event:
+        if self._closed:
+            raise BatchClosed(self.consumer)
+        if cause is not None:
+            if not isinstance(cause, Event) or not self._has(cause):
+                raise BadValue("cause", cause, "is no event of this batch")
+            return cause
+        return self._at or max(self._events, key=_depth)
+
+    def _has(self, event: Event) -> bool:
+        return any(one.position == event.position for one in self._events)
+
+    def _hold(self, event: Event, op: "ops.StartRun | ops.SendSignal | ops.Emit | ops.Put") -> None:
+        if len(self._effects) >= limits.effects_per_commit_max:
+            raise Overloaded(
+                f"consumer {self.consumer!r} asked for more than {limits.effects_per_commit_max} sends about one "
+                "batch (effects_per_commit_max): give it a smaller batch="
+            )
+        self._effects.append(ops.Effect(op=op, position=event.position))
+
+
+def _depth(event: Event) -> int:
+    return event.depth

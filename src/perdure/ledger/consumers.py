@@ -1,0 +1,166 @@
+"""All readers of an open app: the consumers it defines, the runner of subscriptions, its detectors.
+
+Each has a loop of its own and one owner among all processes. What wakes them comes through here: commits of this
+process, what operators do, and a slow poll that finds what other processes wrote. The poll is the truth; everything
+else is a hint.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+
+from perdure.coordinator.coordinator import Coordinator
+from perdure.ledger.anomaly import detector
+from perdure.ledger.batches import Desk
+from perdure.ledger.definitions import Readers
+from perdure.ledger.handling import HandlerReader
+from perdure.ledger.reader import Means, Reader
+from perdure.ledger.subscriptions import Runner
+from perdure.ledger.watch import Watch
+from perdure.model import ops
+from perdure.model.clock import Clock
+from perdure.model.cron import Cron
+from perdure.model.outcomes import Wake
+from perdure.service import Service
+from perdure.store.base import Store
+
+log = logging.getLogger("perdure.ledger")
+
+# How soon events of other processes are seen, if no commit of our own shows them before.
+_poll_s = 1.0
+# Steering by other processes, and consumers whose owner has died: a claim is a write, so not at each poll.
+_polls_per_claim = 5
+
+
+class Consumers(Service):
+    """Runs the readers of one app in one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        clock: Clock,
+        die: Callable[[], float],
+        desk: Desk,
+        readers: Readers,
+        worker_id: str,
+        *,
+        fanout: int,
+        runner_cron: Cron | None,
+        watch: Watch,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._coordinator = coordinator
+        self._definitions = readers
+        self._watch = watch
+        self._polled_head = 0
+        self._told_head = 0
+        self._polling = False
+        self._detach: Callable[[], None] | None = None
+        means = Means(store, coordinator, clock, die, worker_id, desk, self.head)
+        self._runner = Runner(means, readers, fanout, runner_cron)
+        self._readers: list[Reader] = [self._runner]
+        self._readers += [HandlerReader(means, one) for one in readers.consumers.values()]
+        self._readers += [detector(means, one) for one in readers.anomalies.values()]
+        watch.position_of = self.position
+        self._by_name = {one.name: one for one in self._readers}
+
+    # --- life ---
+
+    async def start(self) -> None:
+        await self._declare()
+        _, self._polled_head = await self._store.span()
+        self._detach = self._coordinator.hub.attach_reader(self._hear)
+        self._coordinator.on_batch.append(self._on_batch)
+        for reader in self._readers:
+            self._spawn(f"consumer-{reader.name}", reader.run)
+        self._spawn("ledger-poll", self._poll)
+        self._spawn("ledger-watch", self._watch.run)
+
+    async def stop(self) -> None:
+        """End the loops, then save how far they came. A handler that is cut off is called again elsewhere."""
+        if self._detach is None:
+            return
+        self._detach()
+        self._detach = None
+        self._coordinator.on_batch.remove(self._on_batch)
+        await super().stop()
+        for reader in self._readers:
+            await reader.leave()
+
+    async def _declare(self) -> None:
+        """Make the rows of the subscriptions in code. Whether one is enabled stays as operators left it."""
+        declare = [
+            ops.PutSubscription(
+                subscription=one.record(),
+                start=one.start.position,
+                start_at=one.start.at,
+                keep_enabled=True,
+            )
+            for one in self._definitions.subscriptions.values()
+        ]
+        for outcome in await self._coordinator.submit_many(declare):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    # --- what wakes them ---
+
+    def head(self) -> int:
+        """The newest position that is known of."""
+        return max(self._store.head, self._polled_head)
+
+    def _on_batch(self) -> None:
+        head = self.head()
+        if head > self._told_head:
+            self._told_head = head
+            for reader in self._readers:
+                reader.wake()
+
+    def _hear(self, wake: Wake) -> None:
+        if wake.kind != "consumer":
+            return
+        reader = self._by_name.get(wake.run_id)
+        if reader is not None:
+            reader.on_steered()
+        elif not wake.run_id:
+            self._runner.on_rows()
+
+    async def _poll(self) -> None:
+        for nth in itertools.count(1):
+            await asyncio.sleep(_poll_s)
+            self._polling = True
+            try:
+                await self._look(claim=nth % _polls_per_claim == 0)
+            finally:
+                self._polling = False
+
+    async def _look(self, claim: bool) -> None:
+        _, self._polled_head = await self._store.span()
+        self._on_batch()
+        if not claim:
+            return
+        rows = {one.name: one for one in await self._store.consumers()}
+        for reader in self._readers:
+            if reader.record is None:
+                reader.try_claim()
+            elif rows.get(reader.name) != reader.record:
+                reader.on_steered()
+        self._runner.on_rows()
+        if self._runner.record is None:
+            await self._runner.drain_foreign()
+
+    # --- for health and tests ---
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing readable is unread and nothing is under way."""
+        if self._polling or not self._watch.settled:
+            return False
+        return all(one.settled for one in self._readers)
+
+    def position(self, name: str) -> int | None:
+        """How far the reader of that name has come, if this process is the one that reads."""
+        reader = self._by_name.get(name)
+        return None if reader is None or reader.record is None else reader.reached()

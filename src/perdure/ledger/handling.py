@@ -1,0 +1,160 @@
+"""Consumers that code defines: a handler is called with batches, and its sends are committed with the cursor.
+
+A batch that fails is tried again as its policy says, then one event at a time; the event that fails alone is parked
+with the reason and the cursor goes on. A handler that is cut off by the end of the app has not failed. With dedupe,
+events whose key this consumer has dealt with are left out; a key is remembered in the commit that deals with it.
+"""
+
+import asyncio
+import logging
+
+from perdure.ledger.batches import Batch, Desk
+from perdure.ledger.definitions import ConsumerDef, Handler
+from perdure.ledger.reader import Means, Reader
+from perdure.ledger.rules import own_key, told
+from perdure.model import ops
+from perdure.model.events import event_of
+from perdure.model.keys import consumer_scope
+from perdure.model.policy import next_delay_us
+from perdure.model.records import EventRecord, ParkedRecord
+from perdure.store.base import Store
+
+log = logging.getLogger("perdure.ledger")
+
+
+class HandlerFailed(Exception):
+    """What a handler raised, in words that can be stored."""
+
+
+class HandlerReader(Reader):
+    """Runs one consumer of the app."""
+
+    def __init__(self, means: Means, definition: ConsumerDef) -> None:
+        super().__init__(
+            means,
+            definition.name,
+            definition.patterns,
+            definition.cron,
+            definition.catch_up,
+            definition.start,
+            definition.batch,
+        )
+        self._definition = definition
+
+    async def deal(self, records: list[EventRecord], upto: int) -> None:
+        fresh = records
+        keys: tuple[str, ...] = ()
+        if self._definition.dedupe:
+            now = self.means.clock.now()
+            fresh, keys = await unfinished(self.means.store, self.name, records, now)
+        if not fresh:
+            self.pass_over(upto)
+            return
+        try:
+            effects = await self._insist(fresh)
+        except HandlerFailed as failed:
+            await self._one_by_one(fresh, upto, str(failed))
+        else:
+            await self.commit(upto, effects=effects, finished=keys)
+
+    async def _insist(self, records: list[EventRecord]) -> tuple[ops.Effect, ...]:
+        """Call the handler until it succeeds, or its policy gives up."""
+        attempt = 1
+        while True:
+            try:
+                return await self._call(records)
+            except HandlerFailed as failed:
+                delay_us = next_delay_us(self._definition.retry, attempt, self.means.die())
+                if delay_us is None:
+                    raise
+                await self._tell(str(failed))
+            attempt += 1
+            await self.back_off(delay_us)
+
+    async def _tell(self, error: str) -> None:
+        """Let everybody see why the consumer does not get on."""
+        if self.record is not None and self.record.error != error:
+            await self.commit(self.position, error=error)
+
+    async def _one_by_one(self, records: list[EventRecord], upto: int, reason: str) -> None:
+        """Each event has one more try of its own, so that the others do not suffer; who fails alone is parked."""
+        attempts = self._definition.retry.attempts
+        for nth, record in enumerate(records):
+            last = nth + 1 == len(records)
+            until = upto if last else records[nth + 1].position - 1
+            keys = [key for key in (own_key(record),) if key and self._definition.dedupe]
+            try:
+                # One that was alone in its batch has had its tries.
+                if len(records) == 1:
+                    raise HandlerFailed(reason)
+                effects = await self._call([record])
+            except HandlerFailed as failed:
+                log.error("consumer %r parks event %s: %s", self.name, record.event_id, failed)
+                tries = attempts + (len(records) > 1)
+                parked = parked_record(self.name, record, str(failed), tries)
+                await self.commit(until, parked=(parked,), error=str(failed))
+            else:
+                await self.commit(until, effects=effects, finished=keys)
+
+    async def _call(self, records: list[EventRecord]) -> tuple[ops.Effect, ...]:
+        return await call(self._definition.handler, self.means.desk, self.name, records)
+
+
+async def call(
+    handler: Handler,
+    desk: Desk,
+    consumer: str,
+    records: list[EventRecord],
+    *,
+    replay: bool = False,
+    key_suffix: str = "",
+) -> tuple[ops.Effect, ...]:
+    """Call a handler with these events: what it wants done, or HandlerFailed."""
+    events = [event_of(one) for one in records]
+    batch = Batch(desk, consumer, events, replay=replay, key_suffix=key_suffix)
+    try:
+        await handler(batch)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # the app closes
+        raise HandlerFailed("CancelledError: the handler cancelled itself") from error
+    except Exception as error:
+        log.warning("the handler of consumer %r failed", consumer, exc_info=True)
+        raise HandlerFailed(told(error)) from error
+    finally:
+        effects = batch.close()
+    return effects
+
+
+async def unfinished(
+    store: Store, consumer: str, records: list[EventRecord], now: int
+) -> tuple[list[EventRecord], tuple[str, ...]]:
+    """The events whose key the consumer has not dealt with, of equal ones the first, and those keys."""
+    keys = {one.position: own_key(one) for one in records}
+    asked = [key for key in dict.fromkeys(keys.values()) if key is not None]
+    done = await store.known_keys(consumer_scope(consumer), asked, now) if asked else set()
+    fresh: list[EventRecord] = []
+    for record in records:
+        key = keys[record.position]
+        if key is None or key not in done:
+            fresh.append(record)
+        if key is not None:
+            done.add(key)
+    return fresh, tuple(key for one in fresh if (key := keys[one.position]) is not None)
+
+
+def parked_record(
+    consumer: str, record: EventRecord, reason: str, attempts: int = 1, subscription: str = ""
+) -> ParkedRecord:
+    """An event to park; the store says when."""
+    return ParkedRecord(
+        consumer=consumer,
+        position=record.position,
+        subscription=subscription,
+        event_id=record.event_id,
+        type=record.type,
+        reason=reason,
+        attempts=attempts,
+        parked_at=0,
+    )

@@ -1,0 +1,106 @@
+"""How the ledger's readers and the engine are doing, from what the store says.
+
+A consumer is stalled when an event waits for it for over an hour; one with a schedule, an hour after the tick that
+should have read it. Nothing here writes.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from perdure.model.cron import parse_cron
+from perdure.model.records import ConsumerRecord
+from perdure.store.base import Store
+
+stalled_us = 3600 * 1_000_000
+# A run that is ready and nobody takes for so long: no worker knows its workflow, or they are all busy.
+_ready_us = 3600 * 1_000_000
+
+
+class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One reader of the ledger. `lag` counts the events it has not read, `behind_s` how long the first one waits."""
+
+    name: str
+    position: int
+    lag: int
+    behind_s: float
+    stalled: bool
+    paused: bool
+    reason: str | None
+    owner: str | None
+    error: str | None
+    capped: int
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether somebody should look, and why. Counts stop at a bound of the store."""
+
+    status: Literal["ok", "degraded"]
+    reasons: list[str]
+    consumers: list[ConsumerHealth]
+    timers_due: int
+    oldest_ready_s: float | None
+    parked: int
+    deferred: int
+    dead_letters: int
+
+
+async def measure(store: Store, now: int, position_of: Callable[[str], int | None]) -> Health:
+    """The health of everything on a store. `position_of` knows readers of this process better than their rows."""
+    vitals = await store.vitals(now)
+    consumers = await consumers_health(store, now, position_of)
+    ready_at = vitals.oldest_ready_at
+    oldest_us = None if ready_at is None else now - ready_at
+    reasons = [_stall_reason(one) for one in consumers if one.stalled]
+    if oldest_us is not None and oldest_us > _ready_us:
+        reasons.append(f"a run is ready since {oldest_us // 1_000_000} s and no worker takes it")
+    return Health(
+        status="degraded" if reasons else "ok",
+        reasons=reasons,
+        consumers=consumers,
+        timers_due=vitals.timers_due,
+        oldest_ready_s=None if oldest_us is None else oldest_us / 1_000_000,
+        parked=vitals.parked,
+        deferred=vitals.deferred,
+        dead_letters=vitals.dead_letters,
+    )
+
+
+async def consumers_health(
+    store: Store, now: int, position_of: Callable[[str], int | None]
+) -> list[ConsumerHealth]:
+    """How each consumer is doing. One that has read everything costs nothing but its row."""
+    _, last = await store.span()
+    return [
+        await _consumer_health(store, now, last, one, position_of(one.name))
+        for one in await store.consumers()
+    ]
+
+
+async def _consumer_health(
+    store: Store, now: int, last: int, row: ConsumerRecord, position: int | None
+) -> ConsumerHealth:
+    position = row.position if position is None else max(position, row.position)
+    unread = await store.events(position, 1) if position < last else []
+    since = unread[0].recorded_at if unread else now
+    due = since
+    if unread and row.every is not None:
+        due = parse_cron(row.every, row.zone).after(since)
+    return ConsumerHealth(
+        name=row.name,
+        position=position,
+        lag=max(0, last - position),
+        behind_s=max(0, now - since) / 1_000_000,
+        stalled=bool(unread) and now - due > stalled_us,
+        paused=row.paused,
+        reason=row.reason,
+        owner=row.owner,
+        error=row.error,
+        capped=row.capped,
+    )
+
+
+def _stall_reason(one: ConsumerHealth) -> str:
+    why = f": paused ({one.reason})" if one.paused else f": {one.error}" if one.error else ""
+    return f"consumer {one.name!r} has not read {one.lag} events for {one.behind_s:.0f} s{why}"

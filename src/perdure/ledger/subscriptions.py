@@ -1,0 +1,219 @@
+"""The built-in consumer `workflow_runner`: events start the workflows that subscribe to them.
+
+The starts of an event are committed with the cursor, so each happens once. More than a bound for one event are put
+off and drained in later passes; what the bounds of a chain put off stays until an operator decides. A subscription
+that begins in the past catches up by a cursor of its own, beside the others. The rows are read after the events they
+are to judge: whoever subscribes before an event is written is asked about it, in whatever process it was done.
+"""
+
+import logging
+from collections import Counter
+
+from perdure.alarm import Alarm
+from perdure.ledger.definitions import Readers
+from perdure.ledger.matching import Made, Match, Table, judge, load_table
+from perdure.ledger.reader import Means, Reader
+from perdure.ledger.rules import Known, Unstartable
+from perdure.model import limits, ops
+from perdure.model.cron import Cron
+from perdure.model.records import RUNNER, DeferredRecord, EventRecord
+from perdure.model.topics import parse_pattern
+
+log = logging.getLogger("perdure.ledger")
+
+_page = limits.page_rows_max
+# So many starts are committed at once; a cursor may stand between any two events.
+_starts_per_commit = 500
+# How long events may wait to be passed over, when nothing subscribes to anything.
+_idle_look_us = 5_000_000
+
+Drained = tuple[int, str, ops.StartRun | None, str | None]
+
+
+class Runner(Reader):
+    """Reads every event and starts what subscribes to it."""
+
+    def __init__(self, means: Means, readers: Readers, fanout: int, cron: Cron | None) -> None:
+        super().__init__(means, RUNNER, (), cron)
+        self.wants = _anything
+        self._readers = readers
+        self._fanout = fanout
+        registry = means.desk.registry
+        self._table = Table((), readers, Known(registry, {}), means.desk.ids)
+        self._rows_due = True
+        self._deferred = True  # something may have been put off that can go on now
+        self._later = Alarm(means.clock, self.on_rows)
+
+    # --- what others tell it ---
+
+    def wake(self) -> None:
+        # With nothing to match, events are passed over now and then, not read at each commit.
+        if len(self._table):
+            super().wake()
+        elif self.cron is None:
+            self._later.set(self.means.clock.now() + _idle_look_us)
+
+    def on_rows(self) -> None:
+        """The subscriptions may have changed."""
+        self._rows_due = True
+        self._woken.set()
+
+    def claimed(self) -> None:
+        self._rows_due = self._deferred = True
+
+    def reached(self) -> int:
+        return self.position if len(self._table) else max(self.position, self.means.head())
+
+    def has_more(self) -> bool:
+        return self._rows_due or self._deferred or bool(self._table.behind())
+
+    # --- reading ---
+
+    def _has_unread(self) -> bool:
+        return (len(self._table) > 0 or self.cron is not None) and super()._has_unread()
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            self._later.clear()
+
+    async def read(self) -> None:
+        if len(self._table) == 0:
+            await self._load()
+        if len(self._table) == 0:
+            return
+        records, upto = await self.gather()
+        await self._load()
+        await self._deal_with(records, upto)
+
+    async def _load(self) -> None:
+        self._rows_due = False
+        desk = self.means.desk
+        head = self.means.head()
+        self._table = await load_table(
+            self.means.store, desk.registry, self._readers, desk.ids, self._table
+        )
+        if len(self._table) == 0:
+            # Whoever subscribes after these rows were read begins behind what was there before.
+            self.pass_over(max(head, self.position))
+
+    async def _deal_with(self, records: list[EventRecord], upto: int) -> None:
+        made = Made()
+        for record in records:
+            matches = self._table.matching(record)
+            if matches:
+                self._judge(record, matches, made)
+            if len(made) >= _starts_per_commit:
+                await self._commit(record.position, made)
+                made = Made()
+                if self._stale:
+                    return
+        if len(made):
+            await self._commit(upto, made)
+        else:
+            self.pass_over(upto)
+
+    def _judge(self, record: EventRecord, matches: list[Match], made: Made) -> None:
+        judge(self._table, record, matches, self._fanout, self.means.desk.ids, made)
+
+    async def _commit(
+        self, upto: int, made: Made, caught_up: tuple[str, int] | None = None
+    ) -> None:
+        if any(one.reason == "fanout" for one in made.deferred):
+            self._deferred = True
+        for one in made.parked:
+            log.error(
+                "subscription %r parks event %s: %s", one.subscription, one.event_id, one.reason
+            )
+        await self.commit(
+            upto,
+            effects=made.effects,
+            parked=made.parked,
+            deferred=made.deferred,
+            caught_up=caught_up,
+        )
+
+    # --- besides ---
+
+    async def do_more(self) -> None:
+        if self._rows_due:
+            await self._load()
+        while behind := self._table.behind():
+            for match in behind:
+                await self._catch_up(match)
+                if self._stale:
+                    return
+            await self._load()
+            if self.cron is None:
+                break  # the present is not kept waiting
+        if self._deferred:
+            self._deferred = False
+            self._deferred = await self.drain()
+
+    async def _catch_up(self, match: Match) -> None:
+        """Take a subscription on by a chunk of what was there before it."""
+        row = match.row
+        behind = row.behind or 0
+        pattern = parse_pattern(row.pattern)
+        records = await self.means.store.events(behind, _page)
+        upto = min(records[-1].position, row.position) if records else row.position
+        made = Made()
+        for record in records:
+            if record.position <= upto and pattern.matches(record.type):
+                self._judge(record, [match], made)
+        self._rows_due = True  # whatever becomes of it, the row says where to go on
+        await self._commit(upto, made, caught_up=(row.name, behind))
+
+    # --- what was put off ---
+
+    async def drain_foreign(self) -> None:
+        """For a process that does not own the runner: start what waits for its code."""
+        if any(one.rule.is_code for one in self._readers.subscriptions.values()):
+            await self._load()
+            await self.drain(only_code=True)
+
+    async def drain(self, only_code: bool = False) -> bool:
+        """Start what was put off and can go on, up to `fanout` for each event; whether more is left."""
+        taken: Counter[int] = Counter()
+        left = False
+        after: tuple[int, str] | None = None
+        while True:
+            page = await self.means.store.deferred(after, _page)
+            starts: list[Drained] = []
+            for one in page:
+                if not self._can_go_on(one, only_code):
+                    continue
+                if taken[one.position] >= self._fanout:
+                    left = True
+                    continue
+                taken[one.position] += 1
+                starts.append(await self._drained(one))
+            if starts:
+                drain = ops.DrainDeferred(starts=tuple(starts), consumer=RUNNER)
+                await self.means.coordinator.submit(drain)
+            if len(page) < _page:
+                return left
+            after = (page[-1].position, page[-1].subscription)
+
+    def _can_go_on(self, one: DeferredRecord, only_code: bool) -> bool:
+        match = self._table.by_name.get(one.subscription)
+        if match is None or not match.row.enabled or match.rule is None:
+            return False
+        return one.reason == "code" or (one.reason == "fanout" and not only_code)
+
+    async def _drained(self, one: DeferredRecord) -> Drained:
+        match = self._table.by_name[one.subscription]
+        found = await self.means.store.events(one.position - 1, 1)
+        if not found or found[0].position != one.position:
+            log.warning("event %s was put off and is no longer kept", one.event_id)
+            return one.position, one.subscription, None, None
+        try:
+            start = self._table.start(match, found[0])
+        except Unstartable as reason:
+            return one.position, one.subscription, None, str(reason)
+        return one.position, one.subscription, start, None
+
+
+def _anything(type: str) -> bool:
+    return True

@@ -1,0 +1,170 @@
+"""A window of the ledger, fired anew: counted first, marked, paced, and nothing twice unless asked for."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure import App, BadValue, Batch, Context, Retry, UnknownConsumer
+
+
+def collect(app: App, **options: Any) -> list[Any]:
+    seen: list[Any] = []
+
+    @app.consumer("c", "in.*", **options)
+    async def c(batch: Batch) -> None:
+        for event in batch:
+            seen.append((event.payload, batch.replay))
+            batch.emit("out.a", event.payload)
+
+    return seen
+
+
+def recorder(app: App) -> list[Any]:
+    got: list[Any] = []
+
+    @app.workflow
+    async def flow(ctx: Context, given: Any) -> None:
+        got.append(given)
+
+    return got
+
+
+async def test_into_a_consumer(world: Any, app: App) -> None:
+    seen = collect(app)
+    async with world(app) as w:
+        events = [await w.emit("in.a" if n % 2 else "in.b", n) for n in range(4)]
+        await w.emit("other")
+        seen.clear()
+        before = await w.app.consumers()
+        dry = await w.app.replay("c")
+        assert dry.dry_run and seen == []
+        assert dry.events == 4 and dry.by_type == {"in.a": 2, "in.b": 2} and dry.starts is None
+        done = await w.app.replay(
+            "c", since=events[1].position, until=events[2].position, dry_run=False
+        )
+        assert not done.dry_run and done.events == 2
+        assert seen == [(1, True), (2, True)]
+        await w.settle()
+        assert [one.name for one in await w.app.consumers()] == [one.name for one in before]
+        assert before[0].position <= (await w.app.consumers())[0].position
+        outs = [msgspec.json.decode(one.caused_by) for one in await w.facts("out.a")]
+        assert [one.get("replay", False) for one in outs] == [False] * 4 + [True] * 2
+        assert outs[-1] == {"event_id": events[2].event_id, "consumer": "c", "replay": True}
+
+
+async def test_a_window_by_time_and_pattern(world: Any, app: App) -> None:
+    seen = collect(app)
+    async with world(app) as w:
+        await w.emit("in.a", 1)
+        await w.advance("1h")
+        since = w.clock.moment
+        await w.emit("in.a", 2)
+        await w.emit("in.b", 3)
+        await w.advance("1h")
+        until = w.clock.moment
+        await w.emit("in.a", 4)
+        seen.clear()
+        await w.app.replay("c", since=since, until=until, pattern="in.a", dry_run=False)
+        assert seen == [(2, True)]
+        for wrong in ({"since": "soon"}, {"until": -1}, {"rate": 0}, {"pattern": "a..b"}):
+            with pytest.raises(BadValue):
+                await w.app.replay("c", **wrong)
+
+
+async def test_into_a_fresh_handler(world: Any, app: App) -> None:
+    got: list[Any] = []
+
+    async def backfill(batch: Batch) -> None:
+        assert batch.replay
+        got.extend(event.payload for event in batch)
+        batch.put("jobs", len(batch))
+
+    async def broken(batch: Batch) -> None:
+        raise KeyError("x")
+
+    async with world(app) as w:
+        for n in range(3):
+            await w.emit("in.a", n)
+        assert (await w.app.replay(backfill)).events == 3
+        await w.app.replay(backfill, dry_run=False, pattern="in.*")
+        assert got == [0, 1, 2]
+        assert await w.store.queues() == {"jobs": 1}
+        with pytest.raises(KeyError):
+            await w.app.replay(broken, dry_run=False)
+        with pytest.raises(BadValue):
+            await w.app.replay(lambda batch: None)  # type: ignore[arg-type,return-value]
+        with pytest.raises(UnknownConsumer):
+            await w.app.replay("nobody")
+
+
+async def test_into_the_runner(world: Any, app: App) -> None:
+    got = recorder(app)
+    async with world(app) as w:
+        await w.emit("a", {"n": 1})
+        await w.app.subscribe("a", "flow", name="s", map="payload")
+        await w.emit("a", {"n": 2})
+        assert got == [{"n": 2}]
+        dry = await w.app.replay("workflow_runner")
+        assert (dry.starts, dry.existing, dry.failed) == (1, 1, 0)
+        done = await w.app.replay("workflow_runner", dry_run=False)
+        await w.settle()
+        assert (done.starts, done.existing) == (1, 1)
+        assert got == [{"n": 2}, {"n": 1}]
+        again = await w.app.replay("workflow_runner", dry_run=False)
+        assert (again.starts, again.existing) == (0, 2)
+        anew = await w.app.replay("workflow_runner", dry_run=False, only_if_no_run=False)
+        await w.settle()
+        assert (anew.starts, anew.existing) == (2, 0)
+        assert len(got) == 4
+
+
+async def test_no_faster_than_asked(world: Any, app: App) -> None:
+    seen = collect(app)
+    async with world(app) as w:
+        for n in range(10):
+            await w.emit("in.a", n)
+        seen.clear()
+        replaying = asyncio.create_task(w.app.replay("c", dry_run=False, rate=2))
+        counts = []
+        for _ in range(6):
+            await w.settle()
+            counts.append(len(seen))
+            await w.advance("1s")
+        assert (await replaying).events == 10
+        assert counts == [2, 4, 6, 8, 10, 10]
+
+
+async def test_dedupe_holds_unless_told_otherwise(world: Any, app: App) -> None:
+    seen = collect(app, dedupe=True)
+    async with world(app) as w:
+        await w.emit("in.a", 1, key="k")
+        await w.emit("in.a", 2)
+        seen.clear()
+        await w.app.replay("c", dry_run=False)
+        assert seen == [(2, True)]
+        await w.app.replay("c", dry_run=False, only_if_no_run=False)
+        assert seen == [(2, True), (1, True), (2, True)]
+
+
+async def test_what_fails_is_parked(world: Any, app: App) -> None:
+    bad: set[int] = set()
+
+    @app.consumer("c", "in.*", retry=Retry(attempts=1))
+    async def c(batch: Batch) -> None:
+        for event in batch:
+            if event.payload in bad:
+                raise ValueError
+            batch.emit("out.a", event.payload)
+
+    async with world(app) as w:
+        for n in range(3):
+            await w.emit("in.a", n)
+        bad.add(1)
+        done = await w.app.replay("c", dry_run=False)
+        assert done.failed == 1
+        (parked,) = await w.app.parked()
+        bad.clear()
+        assert await w.app.refire("c", parked.position)
+        assert [one.payload for one in await w.facts("out.a")] == ["0", "1", "2", "0", "2", "1"]
