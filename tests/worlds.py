@@ -5,10 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from perdure import App, RunHandle
+from perdure import App, Emitted, RunHandle
 from perdure.coordinator.coordinator import Coordinator
-from perdure.inputs import Fact, new_event
-from perdure.model import ops
 from perdure.model.records import EventRecord
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
@@ -61,10 +59,8 @@ class Stage(World):
         return event
 
     async def emit_only(self, topic: str, payload: Any = None, **options: Any) -> EventRecord:
-        engine = self.app._engine()
-        fact = Fact(topic=topic, payload=payload, **options)
-        new = new_event(engine.registry, fact, engine.ids.ulid())
-        (emitted,) = await engine.coordinator.submit(ops.Emit(events=(new,)))
+        emitted = await self.app.emit(topic, payload, **options)
+        assert isinstance(emitted, Emitted)
         found = await self.store.event(emitted.event_id)
         assert found is not None
         return found

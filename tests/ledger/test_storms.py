@@ -2,11 +2,8 @@
 
 from typing import Any
 
-import msgspec
-
 from perdure import App, Batch, Context, Event
-from perdure.inputs import Fact, new_event
-from perdure.model import limits, ops
+from perdure.model import limits
 
 
 async def started(w: Any) -> int:
@@ -14,30 +11,19 @@ async def started(w: Any) -> int:
     return int(counts["runs"])
 
 
-def emitting(app: App, pattern: str, topic: str, times: int = 1) -> dict[str, Any]:
-    """A workflow that is started by events and emits some itself, as a step of the run's own chain."""
-    held: dict[str, Any] = {}
+def emitting(app: App, pattern: str, topic: str, times: int = 1) -> None:
+    """A workflow that is started by events and emits some itself."""
 
     @app.on(pattern)
     @app.workflow
     async def echo(ctx: Context, event: Event) -> None:
-        async def emit() -> None:
-            engine = held["app"]._engine()
-            run = await engine.store.run(ctx.run_id)
-            for n in range(times):
-                new = new_event(engine.registry, Fact(topic=topic, payload=n), engine.ids.ulid())
-                chained = msgspec.structs.replace(new, root_id=run.root_id, depth=run.depth)
-                await engine.coordinator.submit(ops.Emit(events=(chained,)))
-
-        await ctx.step(emit)
-
-    return held
+        for n in range(times):
+            await ctx.emit(topic, n)
 
 
 async def test_a_workflow_that_emits_what_starts_it_ends_by_its_depth(world: Any, app: App) -> None:
-    held = emitting(app, "**", "loop.again")
+    emitting(app, "**", "loop.again")
     async with world(app) as w:
-        held["app"] = w.app
         await w.emit("loop.begin")
         assert await started(w) == limits.event_depth_max
         (deferred,) = await w.app.deferred()
@@ -60,9 +46,8 @@ async def test_a_workflow_that_multiplies_ends_by_its_root(
     world: Any, app: App, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(limits, "starts_per_root_max", 50)
-    held = emitting(app, "**", "loop.again", times=3)
+    emitting(app, "**", "loop.again", times=3)
     async with world(app) as w:
-        held["app"] = w.app
         await w.emit("loop.begin")
         assert await started(w) == 50
         reasons = {one.reason for one in await w.app.deferred(limit=1000)}

@@ -152,7 +152,8 @@ class _Pace:
         if self._rate is None:
             return
         await pause(self._clock, self._next_at - self._clock.now())
-        self._next_at += int(count / self._rate * 1_000_000)
+        # From now, not from when it was due: what was late is not made up for in a rush.
+        self._next_at = self._clock.now() + int(count / self._rate * 1_000_000)
 
 
 # --- where to ----------------------------------------------------------------------------------------
