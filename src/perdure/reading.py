@@ -248,6 +248,16 @@ class Reading:
         """Let a paused consumer read on from its cursor."""
         await self._steer(ops.SteerConsumer(name=name, paused=False))
 
+    async def drop_consumer(self, name: str) -> None:
+        """Forget a consumer that no code reads for any more: it holds retention no longer, and cannot stall.
+
+        Refused (Conflict) while a worker that lives reads for it. One that code still defines begins anew.
+        """
+        engine = self._engine()
+        outcome = await engine.coordinator.submit(ops.DropConsumer(name=name))
+        if isinstance(outcome, Refusal):
+            raise refusal_error(outcome, name, "")
+
     async def rewind(self, name: str, to: int | datetime | Literal["beginning", "now"]) -> int:
         """Move a consumer's cursor, back or forth; gives its new position.
 

@@ -451,6 +451,12 @@ class SteerConsumer(Op[ConsumerRecord | Refusal], frozen=True, kw_only=True, gc=
     at: int | None = None
 
 
+class DropConsumer(Op[Counted | Refusal], frozen=True, kw_only=True, gc=False):
+    """Forget a consumer that no code reads for any more, with its cursor. Refused while its owner lives."""
+
+    name: str
+
+
 class DropParked(Op[Counted], frozen=True, kw_only=True, gc=False):
     """Forget parked events."""
 

@@ -25,6 +25,7 @@ RefusalCode = Literal[
     "owned",
     "no_consumer",
     "cursor_too_old",
+    "too_deep",
 ]
 
 

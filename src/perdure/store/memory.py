@@ -479,6 +479,10 @@ class MemoryTables(Tables):
     def put_consumer(self, consumer: ConsumerRecord) -> None:
         self.consumers_by_name[consumer.name] = consumer
 
+    def delete_consumer(self, name: str) -> None:
+        self.consumers_by_name.pop(name, None)
+        self.parked_events = {at: one for at, one in self.parked_events.items() if at[0] != name}
+
     def subscription(self, name: str) -> SubscriptionRecord | None:
         return self.subscriptions.get(name)
 

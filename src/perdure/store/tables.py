@@ -309,6 +309,10 @@ class Tables(ABC):
         """Insert or replace a consumer."""
 
     @abstractmethod
+    def delete_consumer(self, name: str) -> None:
+        """Delete a consumer and what it has parked."""
+
+    @abstractmethod
     def subscription(self, name: str) -> SubscriptionRecord | None: ...
 
     @abstractmethod

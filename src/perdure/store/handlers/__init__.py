@@ -57,6 +57,7 @@ HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.CommitEffects: consuming.commit_effects,
     ops.DrainDeferred: consuming.drain_deferred,
     ops.SteerConsumer: consuming.steer_consumer,
+    ops.DropConsumer: consuming.drop_consumer,
     ops.DropParked: consuming.drop_parked,
     ops.PutSubscription: consuming.put_subscription,
     ops.DropSubscription: consuming.drop_subscription,

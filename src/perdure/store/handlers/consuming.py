@@ -15,6 +15,7 @@ from perdure.model.keys import consumer_scope
 from perdure.model.outcomes import (
     Counted,
     CursorMoved,
+    EmitOutcome,
     Fenced,
     Finished,
     Moved,
@@ -132,6 +133,16 @@ def steer_consumer(tables: Tables, op: ops.SteerConsumer) -> ConsumerRecord | Re
     return consumer
 
 
+def drop_consumer(tables: Tables, op: ops.DropConsumer) -> Counted | Refusal:
+    consumer = tables.consumer(op.name)
+    if consumer is None:
+        return Refusal("no_consumer", op.name)
+    if consumer.owner is not None and tables.is_live(consumer.owner):
+        return Refusal("owned", f"consumer {op.name!r} is read by a worker that lives")
+    tables.delete_consumer(op.name)
+    return Counted(1)
+
+
 # --- what it wants done ---
 
 
@@ -194,13 +205,22 @@ def _apply(tables: Tables, consumer: str, effect: ops.Effect) -> object:
     elif isinstance(op, ops.SendSignal):
         outcome = send_signal(tables, op)
     elif isinstance(op, ops.Emit):
-        outcomes = ledger.emit(tables, op)
+        outcomes = tuple([_emit(tables, one) for one in op.events])
         for one in outcomes:
             _note_refusal(tables, consumer, effect, one)
         return outcomes
     else:
         outcome = queues.put(tables, op)
     _note_refusal(tables, consumer, effect, outcome)
+    return outcome
+
+
+def _emit(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
+    """A consumer that emits what it reads would go on for ever: its chain ends where that of starts does."""
+    if new.depth > limits.event_depth_max:
+        chain = f"the chain of events that began with {new.root_id!r}"
+        return Refusal("too_deep", f"{chain} is {limits.event_depth_max} long (event_depth_max)")
+    (outcome,) = ledger.emit(tables, ops.Emit(events=(new,)))
     return outcome
 
 
@@ -219,7 +239,7 @@ def _note_refusal(tables: Tables, consumer: str, effect: ops.Effect, outcome: ob
         park(tables, consumer, effect, reason)
         return
     facts = {"consumer": consumer, "effect": type(effect.op).__name__, "reason": reason}
-    tell_ledger(tables, "ledger.effect_refused", {**facts, "position": effect.position})
+    tell_ledger(tables, "ledger.effect_refused", {**facts, "position": effect.position}, effect)
 
 
 def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None:
@@ -241,9 +261,21 @@ def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None
     )
 
 
-def tell_ledger(tables: Tables, type: str, facts: dict[str, Any]) -> None:
-    """A fact about the ledger's own readers; always told, for somebody must act on it."""
-    position = tables.append_event(type, _encode(facts).decode(), None, None, None)
+def tell_ledger(
+    tables: Tables,
+    type: str,
+    facts: dict[str, Any],
+    about: ops.Effect,
+    root_id: str | None = None,
+) -> None:
+    """A fact about the ledger's own readers; always told, for somebody must act on it.
+
+    Only not about such a fact: whoever reads it and fails at that would hear of it for ever.
+    """
+    event = tables.event_at(about.position)
+    if event is not None and event.type == type:
+        return
+    position = tables.append_event(type, _encode(facts).decode(), None, None, None, root_id)
     if tables.is_watched("topic", type):
         resume_later(tables, position)
 
@@ -265,8 +297,9 @@ def _is_put_off(tables: Tables, consumer: str, effect: ops.Effect, op: ops.Start
         )
     )
     facts = {"subscription": effect.subscription, "event_id": op.event_id, "root_id": op.root_id}
-    # Not of that chain: what reads it must not be put off by the very bound it tells of.
-    tell_ledger(tables, f"ledger.{reason}_capped", {**facts, "depth": op.depth})
+    # Its depth begins anew, so that it can start something itself; the count of its chain does not.
+    told = {**facts, "depth": op.depth}
+    tell_ledger(tables, f"ledger.{reason}_capped", told, effect, op.root_id)
     known = tables.consumer(consumer)
     if known is not None:
         tables.put_consumer(replace(known, capped=known.capped + 1))

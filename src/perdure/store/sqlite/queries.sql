@@ -500,6 +500,14 @@ delete from keys where (scope, key) in (
 -- A cursor moves, or its owner changes.
 insert or replace into consumers ({consumer columns}) values ({consumer values});
 
+-- name: delete_consumer
+-- A reader goes.
+delete from consumers where name = :name;
+
+-- name: delete_parked_of
+-- And what it could not deal with.
+delete from parked where consumer = :name;
+
 -- name: put_subscription
 -- A rule is made or changed.
 insert or replace into subscriptions ({subscription columns}) values ({subscription values});

@@ -33,6 +33,10 @@ class ReaderRows(LoadedRows):
     def put_consumer(self, consumer: ConsumerRecord) -> None:
         self._sql.run("put_consumer", asdict(consumer))
 
+    def delete_consumer(self, name: str) -> None:
+        self._sql.run("delete_consumer", {"name": name})
+        self._sql.run("delete_parked_of", {"name": name})
+
     def subscription(self, name: str) -> SubscriptionRecord | None:
         found = self._read(decode_subscriptions, "subscription", name=name)
         return found[0] if found else None

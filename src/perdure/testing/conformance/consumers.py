@@ -272,6 +272,36 @@ class TestEffects(Subject):
         await d.fan_out_all()
         assert (await d.won("r1"))[0] == 0
 
+    async def test_such_a_fact_is_not_told_about_itself(self, d: Driver) -> None:
+        await d.emit_numbers(1)
+        await reading(d)
+        await d.advance_cursor("reader", 1, effect(d.signal_op("nobody", "go"), 1))
+        head = await d.head()
+        await d.advance_cursor("reader", head, effect(d.signal_op("nobody", "go"), head))
+        assert len(await d.told("ledger.effect_refused")) == 1
+
+    async def test_a_consumer_that_emits_what_it_reads_ends_by_its_depth(self, d: Driver) -> None:
+        await d.emit_numbers(1)
+        await reading(d)
+        most = limits.event_depth_max
+        deep = d.emit_op("order.paid", depth=most), d.emit_op("order.paid", depth=most + 1)
+        await d.advance_cursor("reader", 1, *(effect(one, 1) for one in deep))
+        assert [one.depth for one in await d.facts("order.paid")] == [0, most]
+        (fact,) = await d.told("ledger.effect_refused")
+        assert "event_depth_max" in fact["reason"]
+
+    async def test_a_consumer_that_nobody_reads_for_can_be_forgotten(self, d: Driver) -> None:
+        await d.emit_numbers()
+        await d.beat("worker-2")
+        await reading(d, worker_id="worker-2")
+        await d.advance_cursor("reader", 1, parked=(parked(1),))
+        assert refused(await d.apply(ops.DropConsumer(name="reader"))) == "owned"
+        await d.beat("worker-2", stopping=True)
+        assert await d.apply(ops.DropConsumer(name="reader")) == Counted(1)
+        assert await d.store.consumers() == []
+        assert await d.store.parked(None, None, 10) == []
+        assert refused(await d.apply(ops.DropConsumer(name="reader"))) == "no_consumer"
+
     async def test_a_repeated_effect_is_no_refusal(self, d: Driver) -> None:
         await d.emit_numbers()
         await reading(d)
