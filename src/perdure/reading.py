@@ -323,6 +323,8 @@ class Reading:
         match = table.by_name.get(subscription)
         if match is None:
             raise UnknownSubscription(subscription)
+        if match.rule is None:
+            raise BadValue("subscription", subscription, "has functions in code that is not here")
         found = await bench.store.events(position - 1, 1)
         if not found or found[0].position != position:
             raise BadValue("position", position, "is not on the ledger")

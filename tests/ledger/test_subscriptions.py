@@ -343,7 +343,12 @@ async def test_a_process_without_the_code_puts_off_and_one_with_it_goes_on(
     async with world(bare) as w:
         for n in (1, 2):
             await w.emit("a", {"n": n})
-        assert [one.reason for one in await w.app.deferred()] == ["code", "code"]
+        first, second = await w.app.deferred()
+        assert [first.reason, second.reason] == ["code", "code"]
+        with pytest.raises(BadValue, match="not here"):
+            await w.app.release_deferred(first.position, "s")
+        with pytest.raises(UnknownSubscription):
+            await w.app.release_deferred(first.position, "x")
         assert await runs(w) == []
     async with world(app) as w:
         await w.settle()

@@ -310,6 +310,9 @@ class Reader:
         found: list[EventRecord] = []
         upto = self.position
         for _ in range(_chunks_max):
+            await asyncio.sleep(
+                0
+            )  # a long way through a store that answers at once holds up nobody
             head = self.means.head()
             records = await self.means.store.events(upto, _chunk)
             if not records:
