@@ -96,9 +96,7 @@ async def test_a_subscription_on_the_life_of_runs_ends_by_its_depth(world: Any, 
         assert len(calls) == before
 
 
-async def test_a_consumer_that_emits_what_it_reads_goes_on_but_lets_others_live(
-    world: Any, app: App
-) -> None:
+async def test_a_consumer_that_emits_what_it_reads_ends_by_its_depth(world: Any, app: App) -> None:
     seen: list[int] = []
     other: list[int] = []
 
@@ -106,14 +104,36 @@ async def test_a_consumer_that_emits_what_it_reads_goes_on_but_lets_others_live(
     async def echo(batch: Batch) -> None:
         for event in batch:
             seen.append(event.depth)
-            if event.depth < 200:
-                batch.emit("loop")
+            batch.emit("loop")
 
     @app.consumer("other", "a")
     async def listen(batch: Batch) -> None:
         other.extend(1 for _ in batch)
 
     async with world(app) as w:
-        await w.emit_only("loop")
+        await w.emit("loop")
         await w.emit("a")
-        assert seen == list(range(201)) and other == [1]
+        assert seen == list(range(limits.event_depth_max + 1)) and other == [1]
+        (fact,) = await w.facts("ledger.effect_refused")
+        assert "event_depth_max" in fact.payload
+
+
+async def test_who_listens_to_the_ledgers_own_facts_does_not_call_them_up(
+    world: Any, app: App
+) -> None:
+    for n in range(12):
+
+        async def hear(ctx: Context, event: Event) -> None: ...
+
+        app.on("ledger.*", name=f"hear-{n}")(app.workflow(name=f"hear-{n}")(hear))
+
+    @app.consumer("clumsy", "ledger.*", "a")
+    async def clumsy(batch: Batch) -> None:
+        for _ in batch:
+            batch.signal("nobody", "go")
+
+    async with world(app) as w:
+        await w.emit("a")
+        assert len(await w.facts("ledger.effect_refused")) == 1
+        assert not await w.facts("ledger.fanout_capped")
+        assert await started(w) == 12

@@ -201,12 +201,12 @@ class TestDeferred(Subject):
         ]
         assert len(await d.told("ledger.root_capped")) == 1
 
-    async def test_the_alert_is_no_part_of_the_chain(self, d: Driver) -> None:
+    async def test_the_alert_counts_for_the_root_and_not_for_the_depth(self, d: Driver) -> None:
         await d.emit_numbers()
         await d.claim_consumer(RUNNER)
         await d.advance_cursor(RUNNER, 1, started(d, "r1", 1, depth=3))
         (fact,) = await d.facts("ledger.depth_capped")
-        assert (fact.root_id, fact.depth) == (None, 0)
+        assert (fact.root_id, fact.depth) == ("e1", 0)
 
     async def test_the_children_of_a_run_count(self, d: Driver) -> None:
         await d.emit_numbers()
