@@ -21,7 +21,7 @@ import time
 import traceback
 from typing import Any
 
-from crashes import story
+from crashes import readers, story
 from perdure import App, PerdureError
 from perdure.coordinator import coordinator
 from perdure.model import limits
@@ -77,6 +77,8 @@ async def _run(settings: dict[str, Any], wire: socket.socket) -> None:
     app = App(f"sqlite:///{settings['db']}")
     for one in story.workflows.values():
         app.add(one)
+    if settings.get("readers"):
+        readers.add_to(app, readers.arm(*settings["readers"], die))
     async with app:
         story.World.tell({"event": "open", "at": time.monotonic()})
         await _obey(app, reader)
@@ -116,6 +118,11 @@ async def _do(app: App, asked: dict[str, Any]) -> Any:
                 run_id, story.signals[asked["signal"]], asked["payload"], key=asked["key"]
             )
             return _sent(sent)
+        case "emit":
+            return await readers.emit(app, asked["numbers"])
+        case "read":
+            await asyncio.sleep(0.005)  # it is asked until it is so
+            return await readers.are_done(app)
         case "cancel":
             return await app.run(run_id).cancel()
         case "pause":
@@ -134,7 +141,7 @@ async def _do(app: App, asked: dict[str, Any]) -> Any:
     raise AssertionError(f"what is {asked!r}?")
 
 
-def _sent(outcome: Delivered | Buffered | Duplicate) -> dict[str, Any]:
+def _sent(outcome: Delivered | Buffered | Duplicate[Any]) -> dict[str, Any]:
     match outcome:
         case Delivered():
             return {"sent": "delivered", "path": outcome.path, "signal_id": outcome.signal_id}
