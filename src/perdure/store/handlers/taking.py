@@ -30,13 +30,15 @@ _encode = msgspec.json.encode
 
 def take(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any] | None:
     """What ends the wait now."""
-    signals = [ix for ix, one in enumerate(wait.on) if one.kind == "signal"]
-    found = _take_signal(tables, run, wait, spec, signals) if signals else None
-    if found is None:
+    kinds = {one.kind for one in wait.on}
+    found = None
+    if "signal" in kinds:
+        found = _take_signal(tables, run, wait, spec)
+    if found is None and "run" in kinds:
         found = _first_ended(tables, wait, spec)
-    if found is None:
+    if found is None and "queue" in kinds:
         found = _take_item(tables, wait, spec)
-    if found is None:
+    if found is None and "topic" in kinds:
         found = _take_event(tables, run, wait, spec)
     if found is None and is_late(tables, spec):
         found = {"state": "done", "winner": spec.deadline_ix, "value": "null"}
@@ -52,19 +54,28 @@ def is_late(tables: Tables, spec: WaitSpec) -> bool:
 
 def is_held(spec: WaitSpec) -> bool:
     """Whether events must pass a filter outside the store before the deadline counts."""
-    return any(one.filter for one in spec.on)
+    for one in spec.on:
+        if one.filter:
+            return True
+    return False
 
 
 # --- signals ---
 
 
 def _take_signal(
-    tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, signals: list[int]
+    tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec
 ) -> dict[str, Any] | None:
-    ix_of = {wait.on[ix].target: ix for ix in reversed(signals)}
+    buffered = tables.signals(run.run_id)
+    if not buffered:
+        return None
+    ix_of: dict[str, int] = {}
+    for ix, one in enumerate(wait.on):
+        if one.kind == "signal":
+            ix_of.setdefault(one.target, ix)
     candidates = [
         one
-        for one in tables.signals(run.run_id)
+        for one in buffered
         if one.name in ix_of
         and one.path in (None, wait.path)
         and (spec.deadline_at is None or one.received_at <= spec.deadline_at)

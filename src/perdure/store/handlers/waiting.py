@@ -82,7 +82,10 @@ def _spec(now: int, wait: ops.Wait) -> WaitSpec:
 
 def _with_cursors(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> WaitSpec:
     """From where on each topic counts. Opened again, a wait goes on after what it was given and did not want."""
-    if not any(one.kind == "topic" for one in spec.on):
+    for one in spec.on:
+        if one.kind == "topic":
+            break
+    else:
         return spec
     return replace(
         spec,

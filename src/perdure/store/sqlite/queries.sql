@@ -426,6 +426,13 @@ delete from steps where rowid in (
 -- Open waits.
 insert into watchers ({watcher columns}) select * from ({rows}) limit ?;
 
+-- name: insert_plain_watchers
+-- Those on anything but a topic.
+insert into watchers (
+    run_id, path, ix, generation, kind, target, opened_at, deadline_at, deadline_ix, entity, after, filter, held
+)
+select *, '', 0, '', 0 from ({rows}) limit ?;
+
 -- name: delete_watchers
 -- By whole keys, so that only what this batch knows of goes.
 delete from watchers where (run_id, path, ix) in (select * from ({rows}) limit ?);

@@ -282,6 +282,21 @@ decide_waits = Shape(
 put_steps = Shape("put_steps", StepRecord)
 
 insert_watchers = Shape("insert_watchers", WatcherRecord)
+insert_plain_watchers = Shape(
+    "insert_plain_watchers",
+    WatcherRecord,
+    (
+        "run_id",
+        "path",
+        "ix",
+        "generation",
+        "kind",
+        "target",
+        "opened_at",
+        "deadline_at",
+        "deadline_ix",
+    ),
+)
 delete_watchers = Shape.of_columns("delete_watchers", 3)
 insert_signals = Shape("insert_signals", SignalRecord)
 insert_keys = Shape("insert_keys", KeyRecord)

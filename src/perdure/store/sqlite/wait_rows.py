@@ -186,7 +186,8 @@ class WaitRows(LoadedRows):
             shapes.delete_watchers.write(sql, list(self._gone_watchers))
             self._gone_watchers.clear()
         if self._added_watchers:
-            shapes.insert_watchers.write(sql, list(self._added_watchers.values()))
+            added = self._added_watchers.values()
+            shapes.write_new(sql, added, shapes.insert_plain_watchers, shapes.insert_watchers)
             self._added_watchers.clear()
         # What the file says about waiting for runs has just changed.
         self._stored_on_run.clear()
