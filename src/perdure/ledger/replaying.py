@@ -7,7 +7,7 @@ counts and changes nothing.
 
 import functools
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -107,7 +107,7 @@ async def _position(what: str, store: Store, place: Any) -> int:
 
 
 async def _read(
-    store: Store, window: Window, wants: Any, size: int
+    store: Store, window: Window, wants: Callable[[str], bool], size: int
 ) -> AsyncIterator[list[EventRecord]]:
     """The events of the window that the target wants, some at a time."""
     after = window.after
@@ -170,6 +170,10 @@ def _target(bench: Bench, into: Any, only_if_no_run: bool) -> "_IntoRunner | _In
     return _IntoHandler(bench, suffix, None, (name, checked_handler(name, into)))
 
 
+def _anything(type: str) -> bool:
+    return True
+
+
 class _IntoRunner:
     """Starts what subscribes to the events, whenever it was subscribed."""
 
@@ -179,9 +183,7 @@ class _IntoRunner:
         self._bench, self._suffix = bench, suffix
         self._table: Table | None = None
         self._starts = self._existing = self._failed = 0
-
-    def wants(self, type: str) -> bool:
-        return True
+        self.wants: Callable[[str], bool] = _anything
 
     def counts(self) -> dict[str, Any]:
         return {"starts": self._starts, "existing": self._existing, "failed": self._failed}
@@ -258,11 +260,10 @@ class _IntoHandler:
         elif fresh is not None:
             self._name, self._handler = fresh
         self.chunk = _chunk if definition is None else min(definition.batch, _chunk)
+        self.wants: Callable[[str], bool] = _anything
+        if definition is not None:
+            self.wants = functools.lru_cache(4096)(definition.wants)
         self._failed = 0
-
-    @functools.lru_cache(4096)  # noqa: B019 (it lives as long as one replay)
-    def wants(self, type: str) -> bool:
-        return self._definition is None or self._definition.wants(type)
 
     def counts(self) -> dict[str, Any]:
         return {"failed": self._failed}
