@@ -66,12 +66,15 @@ async def test_one_reads_and_the_other_takes_over(tmp_path: Path) -> None:
             await look(two)
             await until(lambda: len(seen) == 22)
             assert seen[-1] == ("two", 21)
+
+            async def all_done() -> (
+                bool
+            ):  # the handler has been called, and what it asked for is committed
+                ended = await two.runs(status="completed")
+                return len(await outs(two)) == len(ended) == 22
+
+            await until(all_done)
             assert sorted(map(int, await outs(two))) == list(range(22))
-
-            async def all_run() -> bool:
-                return len(await two.runs(status="completed")) == 22
-
-            await until(all_run)
 
 
 async def test_what_one_steers_the_other_hears(tmp_path: Path) -> None:
