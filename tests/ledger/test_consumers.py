@@ -136,6 +136,18 @@ async def test_a_rewind_by_another_process_is_found_by_the_poll(world: Any, app:
         assert seen == [1, 1]
 
 
+async def test_a_rewind_that_nobody_heard_of_is_found_by_the_next_commit(
+    world: Any, app: App
+) -> None:
+    seen, _ = fragile(app)
+    async with world(app) as w:
+        await w.emit("in.a", 1)
+        await w.store.apply("another", [ops.SteerConsumer(name="c", position=0)])
+        await w.emit("in.a", 2)
+        assert seen == [1, 2, 1, 2]
+        assert [one.payload for one in await w.facts("out.a")] == ["1", "1", "2"]
+
+
 # --- crashes -----------------------------------------------------------------------------------------
 
 
