@@ -60,15 +60,17 @@ def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
 
 
 def first_refusal(tables: Tables, events: tuple[ops.NewEvent, ...]) -> Refusal | None:
-    """Why one of these events would be refused, if any would: also for the sake of another of them."""
-    used: dict[tuple[str, str | None], str] = {}
+    """Why one of these events would be refused, if any would: by what is on record, or by one before it."""
+    by_key: dict[tuple[str, str], ops.NewEvent] = {}
+    by_id: dict[str, ops.NewEvent] = {}
     for new in events:
         told = _told_before(tables, new)
         if told is None:
             told = _refused(tables.channel("topic", new.type), new)
         if told is None and new.key is not None:
-            if used.setdefault((new.type, new.key), _digest(new)) != _digest(new):
-                told = _key_conflict(new)
+            told = _other_key(new, _digest(by_key.setdefault((new.type, new.key), new)))
+        if told is None and not new.fresh:
+            told = _other_id(new, by_id.setdefault(new.event_id, new))
         if isinstance(told, Refusal):
             return told
     return None
@@ -82,20 +84,29 @@ def _told_before(tables: Tables, new: ops.NewEvent) -> Duplicate[Emitted] | Refu
     if new.key is not None:
         used = tables.key(emit_scope(new.type), new.key)
         if used is not None and (used.expires_at or 0) > tables.now:
-            if used.digest != _digest(new):
-                return _key_conflict(new)
-            return Duplicate(decode_answer(used.answer))
+            return _other_key(new, used.digest) or Duplicate(decode_answer(used.answer))
     if new.fresh:
         return None
     event = tables.event(new.event_id)
     if event is None:
         return None
-    same = (event.type, event.payload, event.entity_type, event.entity_id)
-    if same != (new.type, new.payload, new.entity_type, new.entity_id):
-        return Refusal(
-            "conflict", f"event {new.event_id!r} is on the ledger and says something else"
-        )
-    return Duplicate(Emitted(event.event_id, event.position))
+    return _other_id(new, event) or Duplicate(Emitted(event.event_id, event.position))
+
+
+def _other_key(new: ops.NewEvent, digest: str) -> Refusal | None:
+    """The refusal of a key that was used for what has this digest, if that is something else."""
+    if digest == _digest(new):
+        return None
+    problem = "with another payload or entity"
+    return Refusal("conflict", f"key {new.key!r} was used for {new.type!r} {problem}")
+
+
+def _other_id(new: ops.NewEvent, known: EventRecord | ops.NewEvent) -> Refusal | None:
+    """The refusal of an id that an event has, if that says something else."""
+    same = (known.type, known.payload, known.entity_type, known.entity_id)
+    if same == (new.type, new.payload, new.entity_type, new.entity_id):
+        return None
+    return Refusal("conflict", f"event {new.event_id!r} is on the ledger and says something else")
 
 
 def _key_conflict(new: ops.NewEvent) -> Refusal:
