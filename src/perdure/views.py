@@ -289,6 +289,8 @@ def signal_status(found: SignalRecord | DeadLetterRecord | EventRecord) -> Signa
                 path=found.path,
             )
         case EventRecord():
+            if not found.type.startswith("signal."):
+                return None  # anybody's event
             facts = msgspec.json.decode(found.payload)
             if facts.get("signal_id") != found.event_id:
                 return None  # of something else than a signal's fate
