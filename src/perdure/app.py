@@ -38,6 +38,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue, check_entity, check_name, check_run_id
 from perdure.model.outcomes import (
+    Queued,
     Refusal,
     Started,
 )
@@ -347,8 +348,11 @@ class App(Telling, Reading):
         rows = await self._engine().store.dead_letters(run_id, seen, limit + 1)
         return page(rows, limit, dead_letter, lambda last: (last.dead_letter_id,))
 
-    async def resend(self, dead_letter_id: str, *, run_id: str | None = None) -> Sent:
-        """Send a dead letter again, to its own run or another; it leaves the list if accepted."""
+    async def resend(self, dead_letter_id: str, *, run_id: str | None = None) -> Sent | Queued:
+        """Send a dead letter again, to its own run or another; it leaves the list if accepted.
+
+        An item of a queue is put back: Delivered to the run that waits longest, else Queued.
+        """
         return await send_again(self._engine(), dead_letter_id, run_id)
 
     # --- looking ---

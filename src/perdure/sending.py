@@ -19,6 +19,7 @@ from perdure.model.outcomes import (
     Duplicate,
     Finished,
     NotFound,
+    Queued,
     Refusal,
     SendOutcome,
 )
@@ -96,7 +97,7 @@ def _told(outcome: SendOutcome | BaseException, op: ops.SendSignal) -> SentOrNot
 # --- again ---
 
 
-async def send_again(engine: Engine, dead_letter_id: str, run_id: str | None) -> Sent:
+async def send_again(engine: Engine, dead_letter_id: str, run_id: str | None) -> Sent | Queued:
     """Send a dead letter again; raises as a send does, and the letter stays."""
     op = ops.ResendDeadLetter(
         dead_letter_id=checked_id("dead letter", dead_letter_id),
@@ -104,6 +105,8 @@ async def send_again(engine: Engine, dead_letter_id: str, run_id: str | None) ->
         run_id=None if run_id is None else check_run_id(run_id),
     )
     outcome = await engine.coordinator.submit(op)
+    if isinstance(outcome, Queued):
+        return outcome
     if isinstance(outcome, Refusal):  # it is still there, and tells what was refused
         letter = await engine.store.signal(dead_letter_id)
         if isinstance(letter, DeadLetterRecord):

@@ -21,6 +21,7 @@ from perdure.model.outcomes import (
     Fired,
     Moved,
     PutOutcome,
+    Queued,
     Refusal,
     SendOutcome,
     Started,
@@ -290,8 +291,11 @@ class SendSignal(Op[SendOutcome], frozen=True, kw_only=True, gc=False):
     errors: tuple[str, ...] = ()
 
 
-class ResendDeadLetter(Op[SendOutcome], frozen=True, kw_only=True, gc=False):
-    """Send a dead letter again, to its run or another, under a new id; it leaves the list if accepted."""
+class ResendDeadLetter(Op[SendOutcome | Queued], frozen=True, kw_only=True, gc=False):
+    """Send a dead letter again, to its run or another, under a new id; it leaves the list if accepted.
+
+    An item goes to the end of its queue, under its own id.
+    """
 
     dead_letter_id: str
     signal_id: str

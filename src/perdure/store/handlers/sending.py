@@ -16,7 +16,7 @@ from perdure.model.outcomes import (
     Duplicate,
     Finished,
     NotFound,
-    PutOutcome,
+    Queued,
     Refusal,
     SendOutcome,
     Wake,
@@ -267,7 +267,7 @@ def _buffer(
     return Buffered(op.signal_id, replaced)
 
 
-def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome | PutOutcome:
+def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome | Queued:
     letter = tables.dead_letter(op.dead_letter_id)
     if letter is None:
         return Refusal("no_dead_letter", f"no dead letter {op.dead_letter_id!r}")
