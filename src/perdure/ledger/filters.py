@@ -158,46 +158,52 @@ class Matcher(Service):
         for one in self._known.values():
             if one.filter is not None and one.examined < last:
                 groups[one.watcher.target, one.watcher.entity, one.examined].append(one)
+        found: dict[tuple[str, str], ops.ResolveWait] = {}
         for (topic, entity, after), group in groups.items():
-            await self._judge(group, topic, entity, after, last)
+            for verdict in await self._judge(group, topic, entity, after, last):
+                at = verdict.run_id, verdict.path
+                found[at] = min(found.get(at, verdict), verdict, key=_order)
         self._examined = last
+        await self._tell(list(found.values()))
         late = [one for one in self._known.values() if _is_late(one, now)]
         await self._tell([_verdict(one, None) for one in late])
         self._set_alarm(now)
 
     async def _judge(
         self, group: list[_Judged], topic: str, entity: str, after: int, last: int
-    ) -> None:
+    ) -> list[ops.ResolveWait]:
         """Ask the filters of every event of their topic up to the end; each until one passes."""
         about = check_entity(entity) if entity else None
+        verdicts: list[ops.ResolveWait] = []
         more = True
         while more and group:
             events = await self._store.events(after, limits.page_rows_max, type=topic, entity=about)
             for event in events:
                 judged = [(one, _judged(one, event)) for one in group]
                 group = [one for one, found in judged if found is None]
-                await self._tell([found for _, found in judged if found is not None])
+                verdicts += [found for _, found in judged if found is not None]
             more = len(events) == limits.page_rows_max
             after = events[-1].position if more else max(after, last)
             for one in group:
                 one.examined = after
+        return verdicts
 
     async def _tell(self, verdicts: list[ops.ResolveWait]) -> None:
-        """Tell the store. Whatever it answers, such a wait is over, or learnt of anew by the next look."""
+        """Tell the store. Whatever it answers we forget the wait: it is over, or we meet it once more."""
         answers = await self._coordinator.submit_many(verdicts) if verdicts else []
         for verdict, answer in zip(verdicts, answers, strict=True):
             if isinstance(answer, BaseException):
                 raise answer
-            if answer.count or verdict.position is not None:
-                self._known.pop((verdict.run_id, verdict.path, verdict.ix), None)
-            else:
-                self._work.set()  # an event came between, or another of its filters has yet to be asked
+            self._known.pop((verdict.run_id, verdict.path, verdict.ix), None)
+            if not answer.count:  # ended otherwise, or an event came between
+                self._opened.add(verdict.run_id)
+                self._work.set()
 
     def _set_alarm(self, now: int) -> None:
         deadlines = [
             one.watcher.deadline_at
             for one in self._known.values()
-            if one.watcher.deadline_at is not None
+            if one.watcher.deadline_at is not None and one.filter is not None
         ]
         if deadlines:
             # A tick past the deadline: an event accepted at the deadline itself still wins.
@@ -233,13 +239,18 @@ def _verdict(judged: _Judged, position: int | None, error: str | None = None) ->
     )
 
 
+def _order(verdict: ops.ResolveWait) -> tuple[int, int]:
+    """Of several filters of one wait the event that was recorded first wins; of the same one, the first filter."""
+    return verdict.position or 0, verdict.ix
+
+
 def _in_time(watcher: WatcherRecord, event: EventRecord) -> bool:
     return watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at
 
 
 def _is_late(judged: _Judged, now: int) -> bool:
     deadline_at = judged.watcher.deadline_at
-    return deadline_at is not None and now > deadline_at
+    return judged.filter is not None and deadline_at is not None and now > deadline_at
 
 
 def _as_record(error: PerdureError, path: str) -> str:
