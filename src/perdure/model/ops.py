@@ -341,7 +341,7 @@ class FanOut(Op[Counted], frozen=True, kw_only=True, gc=False):
 
 
 class ResolveWait(Op[Counted], frozen=True, kw_only=True, gc=False):
-    """What the matcher found for a wait with a filter: the event that fits, a broken filter, or nothing.
+    """What the matcher found for a wait with a filter: the event that fits, one that it fails on, or nothing.
 
     With `position` None nothing up to `examined` fits: then the deadline counts, if it has passed and no later
     event is older than it.

@@ -230,15 +230,12 @@ def resolve_wait(tables: Tables, op: ops.ResolveWait) -> Counted:
     watcher = next((one for one in watchers if one.ix == op.ix and one.kind == "match"), None)
     if watcher is None:
         return Counted(0)
-    if op.error is not None:
-        waiting.resolve(tables, run, op.path, winner=op.ix, state="failed", error=op.error)
-        return Counted(1)
     if op.position is None:
         return Counted(int(_is_over(tables, run, watcher, watchers, op.examined)))
     event = tables.event_at(op.position)
     if event is None or not _is_for(watcher, event):
         return Counted(0)
-    return Counted(int(waiting.deliver_event(tables, run, watcher, event)))
+    return Counted(int(waiting.deliver_event(tables, run, watcher, event, op.error)))
 
 
 def _is_for(watcher: WatcherRecord, event: EventRecord) -> bool:

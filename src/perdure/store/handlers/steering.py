@@ -160,7 +160,7 @@ def _supersede_failure(tables: Tables, run: RunRecord) -> None:
     for step in sorted(living, key=lambda one: one.seq, reverse=True):
         if _is_to_be_done_anew(step, since, branch):
             tables.supersede_step(step)
-            if step.state == "done":
+            if step.state in ("done", "failed"):
                 untake(tables, run, step)
     marks = sum(one.kind == "retry" for one in steps)
     tables.add_step(

@@ -178,15 +178,24 @@ def resolve(
 
 
 def deliver_event(
-    tables: Tables, run: RunRecord, watcher: WatcherRecord, event: EventRecord
+    tables: Tables,
+    run: RunRecord,
+    watcher: WatcherRecord,
+    event: EventRecord,
+    error: str | None = None,
 ) -> bool:
-    """End a wait by an event, and remember that the branch has seen it."""
+    """End a wait by an event, and remember that the branch has seen it.
+
+    With an error its filter failed on it, and so does the wait; the next one begins after it all the same.
+    """
     if not resolve(
         tables,
         run,
         watcher.path,
         winner=watcher.ix,
-        value=event.payload,
+        value=event.payload if error is None else None,
+        state="done" if error is None else "failed",
+        error=error,
         taken_id=event.event_id,
     ):
         return False
