@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from perdure.model import ops
+from perdure.model import limits, ops
 from perdure.model.ids import Ids
 from perdure.model.outcomes import (
     Advanced,
     Buffered,
     Delivered,
     Duplicate,
+    Emitted,
     Fenced,
     Finished,
     Moved,
@@ -29,7 +30,7 @@ from perdure.model.outcomes import (
     Started,
     Steered,
 )
-from perdure.model.records import EventRecord
+from perdure.model.records import Condition, EventRecord
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
 from perdure.testing.conformance import Driver, check_invariants
@@ -341,3 +342,195 @@ def test_two_writers_of_facts_and_a_reader_that_follows(race: Race) -> None:
     reader.result(timeout=30)
     assert [one.position for one in seen] == list(range(1, 2 * ROUNDS + 1))
     assert seen == race.b.do(everything(race.b.store.events))
+
+
+# --- topics, queues, consumers ---
+
+
+def emit(number: int, *, topic: str = "tick", process: str = "b") -> ops.Emit:
+    """One event, with an id of its own."""
+    new = ops.NewEvent(event_id=f"{process}-{topic}-{number}", type=topic, payload=str(number))
+    return ops.Emit(events=(new,))
+
+
+def topic(name: str = "tick") -> Condition:
+    return Condition("topic", name)
+
+
+def queue(name: str) -> Condition:
+    return Condition("queue", name)
+
+
+def test_an_event_against_the_wait_that_opens_for_it(race: Race) -> None:
+    """Early or in time, the wait gets it."""
+    seen: Counter[bool] = Counter()
+    for number in range(ROUNDS):
+        run_id = f"r{number}"
+        race.a.do(race.a.d.start(run_id, owner="worker-a"))
+        suspend = turn(race, ops.Suspend, run_id, waits=(wait("w", topic()),))
+        suspended, (told,) = race.meet(suspend, emit(number))
+        step = race.a.do(race.a.d.step(run_id, "w"))
+        assert (step.state, step.value, step.winner) == ("done", str(number), 0)
+        assert told.resumed == int(suspended.parked)
+        seen[suspended.parked] += 1
+    assert len(seen) == 2, f"only one side ever came first: {seen}"
+
+
+def test_an_event_against_the_deadline(race: Race) -> None:
+    """At the deadline both are right; one of them wins and the other changes nothing."""
+    seen: Counter[int] = Counter()
+    for number in range(ROUNDS):
+        run_id = f"r{number}"
+        race.a.do(race.a.d.start_waiting(run_id, topic(), timer("1s"), owner="worker-a"))
+        race.clock.set(race.clock.now() + 1_000_000)
+        fired, (told,) = race.meet(ops.FireTimers(limit=10), emit(number))
+        step = race.a.do(race.a.d.step(run_id, "w"))
+        assert step.state == "done"
+        assert (fired.count, told.resumed) == ((0, 1) if step.winner == 0 else (1, 0))
+        assert race.a.do(race.a.d.run(run_id)).revision == 1
+        seen[step.winner] += 1
+    assert len(seen) == 2, f"only one side ever came first: {seen}"
+
+
+def test_an_item_against_two_takers(race: Race) -> None:
+    """One of them has it, whoever comes first, and the other waits on."""
+    seen: Counter[str] = Counter()
+    for number in range(ROUNDS):
+        race.a.do(race.a.d.start(f"a{number}", owner="worker-a"))
+        race.b.do(race.b.d.start(f"b{number}", owner="worker-b"))
+        race.b.do(race.b.d.apply(ops.Put(item_id=f"i{number}", queue=f"q{number}", payload="1")))
+        takes = [
+            turn(race, ops.Suspend, run_id, waits=(wait("w", queue(f"q{number}")),))
+            for run_id in (f"a{number}", f"b{number}")
+        ]
+        first, second = race.meet(*takes)
+        steps = [race.a.do(race.a.d.step(f"{one}{number}", "w")) for one in "ab"]
+        assert sorted(one.state for one in steps) == ["done", "open"]
+        assert sorted((first.parked, second.parked)) == [False, True]
+        seen[steps[0].state] += 1
+    assert race.a.do(race.a.store.queues()) == {}
+    assert len(seen) == 2, f"only one side ever came first: {seen}"
+
+
+def test_an_item_against_the_wait_that_opens_for_it(race: Race) -> None:
+    seen: Counter[str] = Counter()
+    for number in range(ROUNDS):
+        run_id = f"r{number}"
+        race.a.do(race.a.d.start(run_id, owner="worker-a"))
+        suspend = turn(race, ops.Suspend, run_id, waits=(wait("w", queue("q")),))
+        put = ops.Put(item_id=f"i{number}", queue="q", payload=str(number))
+        _, outcome = race.meet(suspend, put)
+        step = race.a.do(race.a.d.step(run_id, "w"))
+        assert (step.state, step.value, step.taken_id) == ("done", str(number), f"i{number}")
+        seen[type(outcome).__name__] += 1
+    assert race.b.do(race.b.store.queues()) == {}
+    assert len(seen) == 2, f"only one side ever came first: {seen}"
+
+
+def test_two_puts_against_two_that_wait(race: Race) -> None:
+    """Each run has one of them, and none is kept."""
+    for number in range(ROUNDS // 2):
+        for name, process in (("a", race.a), ("b", race.b)):
+            owner = process.worker_id
+            process.do(process.d.start_waiting(f"{name}{number}", queue("q"), owner=owner))
+        outcomes = race.meet(
+            *(ops.Put(item_id=f"{one}{number}", queue="q", payload="1") for one in "ab")
+        )
+        assert {one.run_id for one in outcomes} == {f"a{number}", f"b{number}"}
+    assert race.a.do(race.a.store.queues()) == {}
+
+
+def test_two_emits_with_one_key_have_one_effect(race: Race) -> None:
+    for number in range(ROUNDS):
+        events = [
+            ops.NewEvent(event_id=f"{one}{number}", type="tick", payload="1", key=f"k{number}")
+            for one in "ab"
+        ]
+        (first,), (second,) = race.meet(*(ops.Emit(events=(one,)) for one in events))
+        told = [one for one in (first, second) if isinstance(one, Emitted)]
+        again = [one for one in (first, second) if isinstance(one, Duplicate)]
+        assert [one.of for one in again] == told
+    assert len(race.a.do(everything(race.a.store.events, type="tick"))) == ROUNDS
+
+
+def test_a_fan_out_from_both_sides_resumes_each_run_once(
+    race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "resumed_per_commit_max", 2)
+    for number in range(ROUNDS // 10):
+        run_ids = [f"r{number}-{at}" for at in range(9)]
+        for run_id in run_ids:
+            race.a.do(race.a.d.start_waiting(run_id, topic(f"t{number}"), owner="worker-a"))
+        (told,) = race.a.do(race.a.d.apply(emit(number, topic=f"t{number}", process="a")))
+        assert (told.resumed, told.more) == (2, True)
+        resumed = told.resumed
+        while race.a.do(race.a.store.due()).fan_out:
+            counted = race.meet(ops.FanOut(limit=2), ops.FanOut(limit=2))
+            resumed += sum(one.count for one in counted)
+        assert resumed == 9
+        for run_id in run_ids:
+            now = race.b.do(race.b.d.run(run_id))
+            assert (now.revision, now.status in ("ready", "running")) == (1, True)
+
+
+def test_a_fan_out_against_a_signal_never_changes_the_winner(
+    race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event was recorded before the signal was sent, and has not reached the run yet."""
+    monkeypatch.setattr(limits, "resumed_per_commit_max", 1)
+    for number in range(ROUNDS // 4):
+        on = (topic(f"t{number}"), signal("go"))
+        for name in ("x", "y"):
+            race.a.do(race.a.d.start_waiting(f"{name}{number}", *on, owner="worker-a"))
+        race.a.do(race.a.d.apply(emit(number, topic=f"t{number}", process="a")))
+        race.meet(ops.FanOut(limit=5), race.b.d.signal_op(f"y{number}", "go"))
+        for name in ("x", "y"):
+            assert race.a.do(race.a.d.step(f"{name}{number}", "w")).winner == 0
+        assert race.a.do(race.a.d.payloads(f"y{number}")) == ["null"]
+
+
+def test_two_claims_of_one_consumer(race: Race) -> None:
+    """One reads; the other is told that somebody does."""
+    winners: Counter[bool] = Counter()
+    for number in range(ROUNDS):
+        first, second = race.meet(
+            *(
+                ops.ClaimConsumer(
+                    name=f"c{number}", worker_id=one, fence=fence, patterns='["**"]', start=0
+                )
+                for one, fence in (("worker-a", 2 * number + 1), ("worker-b", 2 * number + 2))
+            )
+        )
+        refused = [one for one in (first, second) if isinstance(one, Refusal)]
+        assert [one.code for one in refused] == ["owned"]
+        winners[refused[0] is second] += 1
+    assert len(winners) == 2, f"only one side ever came first: {winners}"
+
+
+def test_two_advances_of_one_cursor(race: Race) -> None:
+    """Their effects happen once: the second finds the cursor moved, and does nothing."""
+    race.a.do(race.a.d.batch(*(emit(n, process="x") for n in range(ROUNDS))))
+    claim = ops.ClaimConsumer(name="c", worker_id="worker-a", fence=7, patterns='["**"]', start=0)
+    race.a.do(race.a.d.apply(claim))
+    for number in range(ROUNDS):
+        advances = [
+            ops.AdvanceCursor(
+                name="c",
+                fence=7,
+                seen=number,
+                position=number + 1,
+                effects=(
+                    ops.Effect(
+                        op=ops.Put(item_id=f"{one}{number}", queue="q", payload="1"),
+                        position=number + 1,
+                    ),
+                ),
+            )
+            for one in "ab"
+        ]
+        outcomes = race.meet(*advances)
+        kinds = sorted(type(one).__name__ for one in outcomes)
+        assert kinds == ["CursorMoved", "Moved"]
+    assert race.b.do(race.b.store.queues()) == {"q": ROUNDS}
+    (consumer,) = race.b.do(race.b.store.consumers())
+    assert consumer.position == ROUNDS
