@@ -500,6 +500,47 @@ async def test_an_item_that_a_left_branch_had_taken_is_the_first_again(
         assert not await check_invariants(w.store)
 
 
+async def test_what_a_left_branch_gives_back_may_go_to_another_branch_of_the_run(
+    world: Any, app: App
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> list[int]:
+        async def fails() -> None:
+            await ctx.wait(go)
+            raise ValueError("no")
+
+        async def takes() -> int:
+            return await ctx.wait(jobs)
+
+        async def inner() -> int:
+            try:
+                await ctx.gather(fails(), takes())
+            except ValueError:
+                return await ctx.wait(Signal("end", int))
+            return 0
+
+        async def outer() -> int:
+            await ctx.set("took", took := await takes())
+            return took
+
+        await ctx.sleep("1s")
+        return list(await ctx.gather(inner(), outer()))
+
+    async with world(app) as w:
+        run = await w.begin(flow, id="a")
+        await w.app.signal("a", go, 1)
+        await w.app.put(jobs, 1)
+        await w.advance("1s")
+        # The item went from the one to the other, and the run went on with it at once.
+        assert await run.get("took") == 1
+        assert [one.target for one in await run.waiting()] == ["end"]
+        assert not await check_invariants(w.store)
+        await w.app.signal("a", "end", 2)
+        await w.settle()
+        assert await run.result() == [2, 1]
+        assert await w.app.queues() == {}
+
+
 async def test_a_retried_run_gives_back_what_it_took_after_the_failure(
     world: Any, app: App
 ) -> None:

@@ -65,7 +65,7 @@ def _settled(tables: Tables, op: ops.TurnOp) -> RunRecord | Fenced | Moved:
 def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> RunRecord:
     """Write what the turn produced: results in the order the owner saw them, and abandoned waits.
 
-    Gives the run as it is then: an item that one of its waits gave back may have gone to another of its branches.
+    Gives the run as it is then: an item that an abandoned wait had taken may end the wait of another branch.
     """
     for done in op.steps:
         retrying = done.state == "retrying"
@@ -92,13 +92,9 @@ def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> RunRecord:
             tables.delete_watchers(run.run_id, done.path)
         if retrying:
             watch_retry(tables, run, step)
-    return _leave(tables, run, op.closed)
-
-
-def _leave(tables: Tables, run: RunRecord, paths: tuple[str, ...]) -> RunRecord:
-    for path in paths:
-        waiting.close(tables, tables.run(run.run_id) or run, path)
-    return (tables.run(run.run_id) or run) if paths else run
+    for path in op.closed:
+        waiting.close(tables, run, path)
+    return tables.run(run.run_id) or run if op.closed else run
 
 
 def watch_retry(tables: Tables, run: RunRecord, step: StepRecord) -> None:
@@ -144,7 +140,8 @@ def suspend(tables: Tables, op: ops.Suspend) -> TurnOutcome:
     run = _record(tables, run, op)
     opened = [waiting.open_wait(tables, run, wait) for wait in op.waits]
     decided = tuple(one for one in opened if one is not None)
-    if decided or not op.park or run.revision != op.revision:
+    moved = run.revision != op.revision  # by what a wait gave back: the owner is to look again
+    if decided or moved or not op.park:
         _tell_deadline(tables, run)
         return _advanced(tables, run, decided)
     if run.pause_requested:
@@ -287,7 +284,10 @@ def record_cancel(tables: Tables, op: ops.RecordCancel) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
-    run = _leave(tables, _record(tables, run, op), op.paths)
+    run = _record(tables, run, op)
+    for path in op.paths:
+        waiting.close(tables, run, path)
+    run = tables.run(op.run_id) or run
     step = StepRecord(
         run_id=run.run_id,
         generation=run.generation,
