@@ -97,9 +97,12 @@ where kind = 'run' and target <> '' and target = :run_id;
 -- How far one run has seen topics.
 select json_group_array({cursor as json}) from cursors where run_id = :run_id;
 
--- name: is_watched
--- Whether anybody waits for a topic or queue.
-select exists (select 1 from watchers where kind = :kind and target = :target and target <> '');
+-- name: places_watched
+-- Whether anybody waits for a topic or queue: some who do.
+select json_group_array(json_array(run_id, path, ix)) from (
+    select run_id, path, ix from watchers where kind = :kind and target = :target and target <> ''
+    limit :limit
+);
 
 -- name: topic_watchers
 -- Two walks along one index, for any entity and for the event's own, each no longer than asked for; then merged by
@@ -784,11 +787,11 @@ select
     (select count(*) from (select 1 from dead_letters limit :limit));
 
 -- name: page_parked
--- Parked events, of one consumer or all.
+-- Parked events from a place on, up to the last of one consumer or of all.
 select json_group_array({parked as json}) from (
     select * from parked
-    where (:only is null or consumer = :only)
-    and (consumer, position, subscription) > (:consumer, :position, :subscription)
+    where (consumer, position, subscription) > (:consumer, :position, :subscription)
+    and consumer <= :last
     order by consumer, position, subscription limit :limit
 );
 

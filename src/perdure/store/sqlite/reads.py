@@ -400,8 +400,13 @@ def parked(
     sql: Statements, consumer: str | None, after: tuple[str, int, str] | None, limit: int
 ) -> list[ParkedRecord]:
     names = ("consumer", "position", "subscription")
-    place = dict(zip(names, after or ("", -1, ""), strict=True))
-    return sql.records(decode_parked, "page_parked", {"only": consumer, "limit": limit, **place})
+    place = dict(zip(names, max(after or _first, (consumer or "", -1, "")), strict=True))
+    last = _after_any_name if consumer is None else consumer
+    return sql.records(decode_parked, "page_parked", {"last": last, "limit": limit, **place})
+
+
+_first = ("", -1, "")
+_after_any_name = chr(0x10FFFF)
 
 
 def deferred(sql: Statements, after: tuple[int, str] | None, limit: int) -> list[DeferredRecord]:

@@ -47,8 +47,9 @@ class Remembered:
         self.cursors: dict[str, dict[tuple[str, str, str, str], CursorRecord]] = {}
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
         self.channels: dict[tuple[str, str], ChannelRecord | None] = {}
-        # Of topics and queues: whether anybody may be waiting, and where the newest event is.
+        # Of topics and queues: whether anybody waits (perhaps no longer, if doubtful), and where the newest event is.
         self.watched: dict[tuple[str, str], bool] = {}
+        self.doubtful: set[tuple[str, str]] = set()
         self.last_of_topic: dict[str, int] = {}
         self.fan_outs: list[int] = []
 
@@ -82,6 +83,7 @@ class Remembered:
     def _forget_names(self) -> None:
         self.channels.clear()
         self.watched.clear()
+        self.doubtful.clear()
         self.last_of_topic.clear()
 
     def decided(self, steps: Iterable[StepRecord | None]) -> None:

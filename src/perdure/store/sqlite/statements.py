@@ -103,6 +103,7 @@ decode_positions = msgspec.json.Decoder(list[int]).decode
 decode_owners = msgspec.json.Decoder(list[tuple[str | None, int | None]]).decode
 decode_ids = msgspec.json.Decoder(list[str]).decode
 decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
+decode_places = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 
 _encode = msgspec.json.encode
 

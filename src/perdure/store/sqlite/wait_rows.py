@@ -10,7 +10,13 @@ from perdure.model.records import EventRecord, SignalRecord, WatcherRecord
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements, as_json, decode_signals, decode_watchers
+from perdure.store.sqlite.statements import (
+    Statements,
+    as_json,
+    decode_places,
+    decode_signals,
+    decode_watchers,
+)
 
 _by_target = ("run", "topic", "queue")
 
@@ -27,6 +33,7 @@ class WaitRows(LoadedRows):
         # By kind and target, those on runs, topics and queues.
         self._added_on: dict[tuple[str, str], dict[WatcherKey, WatcherRecord]] = {}
         self._watched = remembered.watched
+        self._doubtful = remembered.doubtful
 
         self._added_signals: dict[str, SignalRecord] = {}
         self._gone_signals: dict[str, None] = {}
@@ -65,15 +72,17 @@ class WaitRows(LoadedRows):
     def is_watched(self, kind: str, target: str) -> bool:
         on = (kind, target)
         watched = self._watched.get(on)
-        if watched is None:
-            self._read_watched(on)
-            watched = self._watched[on]
+        if watched is None or (watched and on in self._doubtful):
+            watched = self._watched[on] = bool(self._added_on.get(on)) or self._is_in_file(on)
+            self._doubtful.discard(on)
         return watched
 
-    def _read_watched(self, on: tuple[str, str]) -> None:
+    def _is_in_file(self, on: tuple[str, str]) -> bool:
         kind, target = on
-        row = self._sql.row("is_watched", {"kind": kind, "target": target})
-        self._watched[on] = bool(row[0])
+        limit = 1 + len(self._gone_watchers)  # as many more as may be gone by now
+        params = {"kind": kind, "target": target, "limit": limit}
+        found = decode_places(self._sql.row("places_watched", params)[0])
+        return any(one not in self._gone_watchers for one in found)
 
     def topic_watchers(self, event: EventRecord, limit: int) -> list[WatcherRecord]:
         entity = "" if event.entity_type is None else f"{event.entity_type}/{event.entity_id}"
@@ -143,6 +152,8 @@ class WaitRows(LoadedRows):
             self._gone_watchers[key] = None
         elif watcher.kind in _by_target:
             self._added_on[watcher.kind, watcher.target].pop(key, None)
+        if self._watched.get((watcher.kind, watcher.target)):
+            self._doubtful.add((watcher.kind, watcher.target))
 
     # --- buffered signals ---
 
