@@ -24,7 +24,10 @@ from perdure import (
     step,
     timer,
 )
-from perdure.testing.conformance import check_invariants
+from perdure.model import limits, ops
+from perdure.model.records import Condition
+from perdure.testing.conformance import Driver, check_invariants
+from perdure.testing.conformance.driver import wait
 
 
 @dataclass
@@ -541,6 +544,24 @@ async def test_what_a_left_branch_gives_back_may_go_to_another_branch_of_the_run
         assert await w.app.queues() == {}
 
 
+async def test_a_turn_that_gives_an_item_to_another_branch_does_not_park_over_it(
+    world: Any, app: App
+) -> None:
+    """The same in ops: the turn that leaves the wait wants to park the run and let it go."""
+    async with world(app, worker=False) as w:
+        d = Driver(w.store, w.clock)
+        await d.start("r")
+        await d.apply(ops.Put(item_id="i", queue="q", payload="1"))
+        on = Condition("queue", "q")
+        await d.suspend("r", wait("g[0]/x", on), wait("g[1]/x", on))
+        left = {"closed": ("g[0]/x",), "release": True}
+        advanced = await d.suspend("r", wait("end", Condition("signal", "end")), **left)
+        run = await d.run("r")
+        assert (run.status, run.revision) == ("running", 1)
+        assert (advanced.parked, advanced.revision) == (False, 1)
+        assert (await d.step("r", "g[1]/x")).value == "1"
+
+
 async def test_a_retried_run_gives_back_what_it_took_after_the_failure(
     world: Any, app: App
 ) -> None:
@@ -620,8 +641,6 @@ async def test_a_queue_is_listed_in_pages(world: Any, app: App) -> None:
 async def test_a_queue_is_purged_of_all_or_of_what_is_old(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perdure.model import limits
-
     monkeypatch.setattr(limits, "batch_ops_max", 2)
     async with world(app) as w:
         for n in range(5):
@@ -641,7 +660,6 @@ async def test_an_event_that_came_first_is_not_overtaken_by_an_item(
     world: Any, app: App, clerk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run waits for both; the event is on its way to it in a later commit when the item comes."""
-    from perdure.model import limits
 
     @app.workflow
     async def either(ctx: Context) -> str:
