@@ -113,7 +113,8 @@ class Matcher(Service):
             after = _place(page[-1])
         for place in [place for place in self._known if place not in found]:
             del self._known[place]
-        if any(self._learn(one) for one in found.values()):
+        learnt = [self._learn(one) for one in found.values()]
+        if any(learnt):
             self._work.set()
 
     def _learn(self, watcher: WatcherRecord) -> bool:
