@@ -6,8 +6,10 @@ payload is checked before it is stored and decoded where it arrives.
 """
 
 import functools
+import hashlib
 from builtins import type as class_of  # `type` is also the name of a parameter here
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
@@ -323,9 +325,26 @@ class _Part(Waitable[T_co]):
 
 
 def _name_of(function: Callable[..., object]) -> str:
-    """By which a run knows its filter again: the cursor of a wait is kept for each."""
-    name = getattr(function, "__qualname__", type(function).__name__)
-    return f"{name}"[: limits.name_bytes_max]
+    """By which a run knows its filter again: the cursor of a wait is kept for each.
+
+    Lambdas of one function have the same name, so what they do is part of it.
+    """
+    name = str(getattr(function, "__qualname__", type(function).__name__))
+    code = getattr(function, "__code__", None)
+    if "<lambda>" in name and code is not None:
+        name = f"{name}:{hashlib.blake2b(_does(code).encode(), digest_size=6).hexdigest()}"
+    return name[-limits.name_bytes_max :]
+
+
+def _does(code: CodeType) -> str:
+    """What a piece of code does, in words that are the same in every process."""
+    consts = [
+        _does(one)
+        if isinstance(one, CodeType)
+        else repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one)
+        for one in code.co_consts
+    ]
+    return repr((code.co_code, code.co_names, consts))
 
 
 def _schema_text(codec: Codec) -> str | None:

@@ -481,7 +481,7 @@ async def test_an_event_resumes_several_branches_of_a_run_together(world: Any, a
 
     async with world(app) as w:
         run = await w.begin(flow)
-        assert (await w.app.emit(tick, 5, entity="a/b")).resumed == 3
+        assert (await w.app.emit(tick, 5, entity="a/b")).resumed == 1  # run
         await w.settle()
         assert await run.result() == [5, 5, 5]
 
@@ -499,7 +499,7 @@ async def test_what_a_run_emits_reaches_its_own_branches(world: Any, app: App) -
     async with world(app) as w:
         run = await w.begin(flow)
         await w.advance("1s")
-        assert await run.result() == [5, 2, 5]
+        assert await run.result() == [5, 1, 5]
 
 
 async def test_a_scope_is_no_branch(world: Any, app: App) -> None:
@@ -1337,3 +1337,36 @@ async def test_a_failed_run_that_is_waited_for_beside_a_topic_raises(world: Any,
         await w.app.signal("child", go, 1)
         await w.settle()
         assert await run.result() == "ValueError"
+
+
+async def test_waits_that_a_gather_is_given_have_a_cursor_each(world: Any, app: App) -> None:
+    """Early or late, each of them is a branch of its own and sees the first event."""
+
+    @app.workflow
+    async def both(ctx: Context, pause: bool) -> list[int]:
+        if pause:
+            await ctx.sleep("1m")
+        first = await ctx.gather(ctx.wait(tick), ctx.wait(tick))
+        return [*first, await ctx.wait(tick)]
+
+    async with world(app) as w:
+        late = await w.begin(both, False)
+        early = await w.begin(both, True)
+        await w.emit("tick", 1)
+        await w.emit("tick", 2)
+        await w.advance("1m")
+        assert await late.result() == await early.result() == [1, 1, 1]
+
+
+async def test_two_lambdas_of_one_workflow_have_a_cursor_each(world: Any, app: App) -> None:
+    @app.workflow
+    async def pick(ctx: Context) -> list[int]:
+        large = await ctx.wait(tick.about(where=lambda n: n > 5))
+        small = await ctx.wait(tick.about(where=lambda n: n < 5))
+        return [large, small]
+
+    async with world(app) as w:
+        run = await w.begin(pick)
+        for number in (1, 7, 2):
+            await w.emit("tick", number)
+        assert await run.result() == [7, 1]

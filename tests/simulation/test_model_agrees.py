@@ -724,12 +724,12 @@ class Planner:
             seen=seen,
             position=position,
             effects=tuple([await self._effect(one, position) for one in effects]),
-            parked=(self._parked(name, position),) if parks and position else (),
+            parked=(await self._parked(name, position),) if parks and position else (),
             deferred=(
                 DeferredRecord(
                     position=position,
                     subscription="s0",
-                    event_id="event-x",
+                    event_id=await self._event_id(position),
                     reason="fanout",
                     deferred_at=0,
                 ),
@@ -741,11 +741,16 @@ class Planner:
             error="it went wrong" if parks else None,
         )
 
-    def _parked(self, name: str, position: int) -> ParkedRecord:
+    async def _event_id(self, position: int) -> str:
+        """The id of the event at a place; of one that is not there, some other."""
+        found = await self.store.events(position - 1, 1)
+        return found[0].event_id if found and found[0].position == position else "event-x"
+
+    async def _parked(self, name: str, position: int) -> ParkedRecord:
         return ParkedRecord(
             consumer=name,
             position=position,
-            event_id="event-x",
+            event_id=await self._event_id(position),
             type="t0",
             reason="no",
             attempts=3,

@@ -137,7 +137,6 @@ sorted_late = {
     "watchers of a topic",
     "watchers of a queue",
     "due watchers",
-    "matches",
     "next event about a run",
     "events about an entity",
 }

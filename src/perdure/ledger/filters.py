@@ -25,7 +25,7 @@ from perdure.model.limits import check_entity
 from perdure.model.outcomes import Wake
 from perdure.model.records import ErrorRecord, EventRecord, WatcherRecord
 from perdure.service import Service
-from perdure.store.base import Store
+from perdure.store.base import MatchPlace, Store
 
 # Waits that other processes opened, or left behind, are found by looking; so are their events.
 _look_every_s: Final = 5.0
@@ -106,13 +106,16 @@ class Matcher(Service):
 
     async def _look(self) -> None:
         """Learn of every wait with a filter, and forget those that are no more."""
+        before = list(self._known)  # what is opened while we look may not be among what we read
         found: dict[Place, WatcherRecord] = {}
-        after: Place | None = None
+        after: MatchPlace | None = None
         while page := await self._store.matches(after, limits.page_rows_max):
             found.update((_place(one), one) for one in page)
-            after = _place(page[-1])
-        for place in [place for place in self._known if place not in found]:
-            del self._known[place]
+            last = page[-1]
+            after = (last.target, last.entity, last.opened_at, *_place(last))
+        for place in before:
+            if place not in found:
+                self._known.pop(place, None)
         learnt = [self._learn(one) for one in found.values()]
         if any(learnt):
             self._work.set()

@@ -74,6 +74,9 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     on: tuple[Condition, ...]
     known: bool = False
+    branch: str | None = (
+        None  # whose wait it is, if not that of its path: a call made by one, awaited by another
+    )
 
 
 # --- starting and owning -----------------------------------------------------------------------------

@@ -128,6 +128,7 @@ class WaitSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deadline_at: int | None = None
     deadline_ix: int | None = None  # the timer that gives the deadline
     after: tuple[int, ...] = ()  # for each condition: events after this position count
+    branch: str | None = None  # whose cursors they are, if not those of the path's own branch
 
 
 class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

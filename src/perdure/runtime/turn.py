@@ -31,6 +31,7 @@ from perdure.model.records import (
     Completion,
     RunRecord,
     StepRecord,
+    branch_of,
 )
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.branches import Branch, Branches, broken
@@ -676,7 +677,12 @@ def _on_ack(op: ops.TurnOp, outcome: Any, extra: Any) -> None:
 
 def _wait_of(call: WaitCall[Any], *, known: bool) -> ops.Wait:
     on = tuple(clause.condition for clause in call.clauses)
-    return ops.Wait(path=call.path, kind=call.kind, name=call.name, on=on, known=known)
+    branch = None
+    if call.branch.prefix and not call.path.startswith(call.branch.prefix):
+        branch = branch_of(call.branch.prefix)  # made outside the gather whose branch awaits it
+    return ops.Wait(
+        path=call.path, kind=call.kind, name=call.name, on=on, known=known, branch=branch
+    )
 
 
 def _settle_done(call: StepCall[Any], done: ops.StepDone) -> tuple[Any, BaseException | None]:

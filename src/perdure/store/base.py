@@ -47,6 +47,8 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 # A watcher's place in a listing: opened_at, run_id, path, ix.
 WatcherPlace = tuple[int, str, str, int]
+# In one of several topics and entities: target, entity, and that place.
+MatchPlace = tuple[str, str, int, str, str, int]
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +160,8 @@ class Store(ABC):
         """The position before the first event that was recorded at that time or later."""
 
     @abstractmethod
-    async def matches(self, after: tuple[str, str, int] | None, limit: int) -> list[WatcherRecord]:
-        """Watchers whose filter the matcher must ask, by (run_id, path, ix)."""
+    async def matches(self, after: MatchPlace | None, limit: int) -> list[WatcherRecord]:
+        """Watchers whose filter the matcher must ask, by topic, entity and age; `after` is the last one seen."""
 
     @abstractmethod
     async def consumers(self) -> list[ConsumerRecord]:

@@ -41,6 +41,7 @@ from perdure.store.base import (
     Applied,
     BatchFailed,
     Due,
+    MatchPlace,
     RunFilter,
     Store,
     Vitals,
@@ -666,13 +667,14 @@ class MemoryStore(Store):
     async def position_at(self, recorded_at: int) -> int:
         return self.tables.position_at(recorded_at)
 
-    async def matches(self, after: tuple[str, str, int] | None, limit: int) -> list[WatcherRecord]:
-        found = [
-            one
+    async def matches(self, after: MatchPlace | None, limit: int) -> list[WatcherRecord]:
+        places = {
+            (one.target, one.entity, one.opened_at, one.run_id, one.path, one.ix): one
             for one in self.tables.all_watchers()
-            if one.kind == "match" and (after is None or (one.run_id, one.path, one.ix) > after)
-        ]
-        return sorted(found, key=lambda one: (one.run_id, one.path, one.ix))[:limit]
+            if one.kind == "match"
+        }
+        ahead = [at for at in sorted(places) if after is None or at > after]
+        return [places[at] for at in ahead[:limit]]
 
     async def consumers(self) -> list[ConsumerRecord]:
         return self.tables.consumers()

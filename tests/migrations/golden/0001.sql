@@ -12,42 +12,43 @@ CREATE TABLE commits (
     batch_id text not null unique,
     at integer not null
 ) strict;
-INSERT INTO "commits" VALUES(1,'01M7HD2NXH9K3BKQ4EPN960000',1794806732721680);
-INSERT INTO "commits" VALUES(2,'01M7HD2NXR86R44VPMY1GW0000',1794806732728936);
-INSERT INTO "commits" VALUES(3,'01M7HD2NY4M3Z8AHDA4VQT0000',1794806732740574);
-INSERT INTO "commits" VALUES(4,'01M7HD2NYCKMMB2WD22V6R0000',1794806732749670);
-INSERT INTO "commits" VALUES(5,'01M7HD2NYREH1J1WAY1HS70000',1794806732760379);
-INSERT INTO "commits" VALUES(6,'01M7HD2NYWVPNY6V30KHXY0000',1794806732764993);
-INSERT INTO "commits" VALUES(7,'01M7HD2NZ1AV7K2H26RWM50000',1794806732771870);
-INSERT INTO "commits" VALUES(8,'01M7HD2NZ5T9THP7Z3ZCSK0000',1794806732773915);
-INSERT INTO "commits" VALUES(9,'01M7HD2NZ8WH5SQAVTYCQT0000',1794806732777114);
-INSERT INTO "commits" VALUES(10,'01M7HD2NZB6VFKFMP9S2210000',1794806732780650);
-INSERT INTO "commits" VALUES(11,'01M7HD2NZEETGECPDAJK7Y0000',1794806732782168);
-INSERT INTO "commits" VALUES(12,'01M7HD2NZGWTGPYNBPK0N00000',1794806732785069);
-INSERT INTO "commits" VALUES(13,'01M7HD2NZJA9ZK863TWA5Z0000',1794806732786912);
-INSERT INTO "commits" VALUES(14,'01M7HD2NZP8090ABQV8CE20000',1794806732791047);
-INSERT INTO "commits" VALUES(15,'01M7HD2NZRJAPY16W62FTW0000',1794806732792952);
-INSERT INTO "commits" VALUES(16,'01M7HD2NZWGN2FAZ94T2WK0000',1794806732797123);
-INSERT INTO "commits" VALUES(17,'01M7HD2NZY28SG62ZZ56H60001',1794806732798672);
-INSERT INTO "commits" VALUES(18,'01M7HD2P02ZFZ7B1K2X0N60000',1794806732802323);
-INSERT INTO "commits" VALUES(19,'01M7HD2P0309J9T0NPKKBR0001',1794806732803762);
-INSERT INTO "commits" VALUES(20,'01M7HD2P05S13TXB0G76W10001',1794806732805613);
-INSERT INTO "commits" VALUES(21,'01M7HD2P06S2X2EPACP2ZY0001',1794806732807105);
-INSERT INTO "commits" VALUES(22,'01M7HD2P081WZJTKGKA1090001',1794806732808621);
-INSERT INTO "commits" VALUES(23,'01M7HD2P0BFAYQW2DQA4ZY0000',1794806732811220);
-INSERT INTO "commits" VALUES(24,'01M7HD2P0CWC46J7MRP8140000',1794806732812600);
-INSERT INTO "commits" VALUES(25,'01M7HD2P0KBE2BTEPR8ZXZ0000',1794806732819498);
-INSERT INTO "commits" VALUES(26,'01M7HD2P0MFE4TNC86V9VT0000',1794806732820989);
-INSERT INTO "commits" VALUES(27,'01M7HD2P0PD69XJJ8STQSE0000',1794806732822886);
-INSERT INTO "commits" VALUES(28,'01M7HD2P0V7S307BZ333WC0000',1794806732827269);
-INSERT INTO "commits" VALUES(29,'01M7HD2P0X9HBV12301C3J0000',1794806732829707);
-INSERT INTO "commits" VALUES(30,'01M7HD2P1606BFNG9HGBNP0000',1794806732838237);
-INSERT INTO "commits" VALUES(31,'01M7HD2P170536C2JCZAZJ0000',1794806732840041);
-INSERT INTO "commits" VALUES(32,'01M7HD2P1CPR2EY1ZKGMQ40000',1794806732845068);
-INSERT INTO "commits" VALUES(33,'01M7HD2P1KS0AEG665T0K90000',1794806732851256);
-INSERT INTO "commits" VALUES(34,'01M7HD2P1NJ5G2TCC089HD0000',1794806732853642);
-INSERT INTO "commits" VALUES(35,'01M7HD2P1Q4EDV1P6P0DBX0000',1794806732856294);
-INSERT INTO "commits" VALUES(36,'01M7HD2P1S6QXTMSDJPFWQ0000',1794806732857772);
+INSERT INTO "commits" VALUES(1,'01M7HH5BBPPBRPHFAVJ0GS0000',1794811014519063);
+INSERT INTO "commits" VALUES(2,'01M7HH5BBSVM1SPAJKSC960000',1794811014521463);
+INSERT INTO "commits" VALUES(3,'01M7HH5BBZ3G8X4SNVSC330000',1794811014527970);
+INSERT INTO "commits" VALUES(4,'01M7HH5BC3A1W5EN6N2W0N0000',1794811014532216);
+INSERT INTO "commits" VALUES(5,'01M7HH5BCBRAPB388S49V40000',1794811014539416);
+INSERT INTO "commits" VALUES(6,'01M7HH5BCDT7H7B642XHJ20000',1794811014542161);
+INSERT INTO "commits" VALUES(7,'01M7HH5BCJNJQW7R41TT480000',1794811014547177);
+INSERT INTO "commits" VALUES(8,'01M7HH5BCNRKRSTHBHD1000000',1794811014550014);
+INSERT INTO "commits" VALUES(9,'01M7HH5BCRXZ8KABMP2BBG0000',1794811014552790);
+INSERT INTO "commits" VALUES(10,'01M7HH5BCT1C1JRNJ29YB80000',1794811014555216);
+INSERT INTO "commits" VALUES(11,'01M7HH5BCWX15JFBB7P3MF0000',1794811014557147);
+INSERT INTO "commits" VALUES(12,'01M7HH5BCYCRYKAKPGXS460000',1794811014558720);
+INSERT INTO "commits" VALUES(13,'01M7HH5BD0S0WEK1HTPD5D0000',1794811014561382);
+INSERT INTO "commits" VALUES(14,'01M7HH5BD4N4YXMFA3ZH820000',1794811014564566);
+INSERT INTO "commits" VALUES(15,'01M7HH5BD6ETB7YEB7JCZV0000',1794811014567067);
+INSERT INTO "commits" VALUES(16,'01M7HH5BDBNTDK43H1PM6Z0000',1794811014571520);
+INSERT INTO "commits" VALUES(17,'01M7HH5BDDZGJQTP5FC0RX0001',1794811014574201);
+INSERT INTO "commits" VALUES(18,'01M7HH5BDHW2GG54HCK0WS0000',1794811014578029);
+INSERT INTO "commits" VALUES(19,'01M7HH5BDKVGSV7DT54QA90001',1794811014579890);
+INSERT INTO "commits" VALUES(20,'01M7HH5BDPDJYFZPP3J32P0000',1794811014582234);
+INSERT INTO "commits" VALUES(21,'01M7HH5BDQADZWVHQV2XR20001',1794811014584053);
+INSERT INTO "commits" VALUES(22,'01M7HH5BDSZW25TE90KQ5Y0001',1794811014585923);
+INSERT INTO "commits" VALUES(23,'01M7HH5BE05406891ACNK60000',1794811014592179);
+INSERT INTO "commits" VALUES(24,'01M7HH5BE25PZ880AG3PTC0000',1794811014595103);
+INSERT INTO "commits" VALUES(25,'01M7HH5BE73EXNKR4J6Y6Y0000',1794811014599700);
+INSERT INTO "commits" VALUES(26,'01M7HH5BE9VK3P4YKECP6W0000',1794811014601381);
+INSERT INTO "commits" VALUES(27,'01M7HH5BEB4QCFDT3ZN34E0000',1794811014603892);
+INSERT INTO "commits" VALUES(28,'01M7HH5BEGVNHVFWK642C50000',1794811014609066);
+INSERT INTO "commits" VALUES(29,'01M7HH5BEMPXF5TH18NH9T0000',1794811014612588);
+INSERT INTO "commits" VALUES(30,'01M7HH5BEXPAQQTG788SYP0000',1794811014622241);
+INSERT INTO "commits" VALUES(31,'01M7HH5BF1M4PTRP3CVK6X0000',1794811014625910);
+INSERT INTO "commits" VALUES(32,'01M7HH5BF5XCWV1G8WT1G40000',1794811014629975);
+INSERT INTO "commits" VALUES(33,'01M7HH5BFBVAVM7VPA4QBW0000',1794811014635611);
+INSERT INTO "commits" VALUES(34,'01M7HH5BFDDCT8Y2Y1MTBD0000',1794811014637596);
+INSERT INTO "commits" VALUES(35,'01M7HH5BFFW51X8V339F1M0000',1794811014639742);
+INSERT INTO "commits" VALUES(36,'01M7HH5BFHRX2PQ0NDRFHT0000',1794811014642037);
+INSERT INTO "commits" VALUES(37,'01M7HH5BFKYW31C7KBH6NC0000',1794811014643614);
 CREATE TABLE consumers (
     name text primary key,
     patterns text not null,
@@ -63,6 +64,7 @@ CREATE TABLE consumers (
     error text,
     capped integer not null
 ) strict, without rowid;
+INSERT INTO "consumers" VALUES('workflow_runner','[]',1,1794811014527970,NULL,'UTC',0,NULL,'01M7HH5BBNF4K2DYSFHDFF0000',1704968358117201071,1794811014639742,NULL,0);
 CREATE TABLE cursors (
     run_id text not null,
     branch text not null,
@@ -113,20 +115,20 @@ CREATE TABLE events (
     repeated integer not null default 0,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "events" VALUES(1,'01M7HD2NY4CZR7SG5GKPTV0000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794806732740574,1794806732740574,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(2,'01M7HD2NYR937Z46X0W5QK0000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794806732760379,1794806732760379,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(3,'01M7HD2NZ3DR961RQJXJME0000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794806732771870,1794806732771870,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(4,'01M7HD2NZ50EDJ8ADJX12Q0000','workflow.run_started','run','01M7HD2NZ31YZZHE4SF003ADKJ','{"run_id":"01M7HD2NZ31YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794806732773915,1794806732773915,NULL,NULL,1,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(5,'01M7HD2NZHFGCB8PJAYHBC0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794806732785069,1794806732785069,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(6,'01M7HD2NZQRV8DCC6ZTYZK0000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794806732791047,1794806732791047,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(7,'01M7HD2P02BZ3M3K28Y6FR0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794806732802323,1794806732802323,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(8,'01M7HD2P0309J9T0NPKKBR0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P0309J9T0NPKKBR0000","name":"item","path":"item","payload":0}',1794806732803762,1794806732803762,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(9,'01M7HD2P05S13TXB0G76W10000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P05S13TXB0G76W10000","name":"item","path":"item#2","payload":1}',1794806732805613,1794806732805613,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(10,'01M7HD2P06S2X2EPACP2ZY0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P06S2X2EPACP2ZY0000","name":"item","path":"item#3","payload":2}',1794806732807105,1794806732807105,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(11,'01M7HD2P08V7V7J5NPMA3G0000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794806732808621,1794806732808621,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(12,'01M7HD2P081WZJTKGKA1090000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HD2P081WZJTKGKA1090000","name":"item","path":"item","payload":3}',1794806732811220,1794806732811220,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(13,'01M7HD2P0KE74MTRHE79GF0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794806732819498,1794806732819498,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(14,'01M7HD2P1N0CBP7XADSQP10000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794806732853642,1794806732853642,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(1,'01M7HH5BBZK01GM800N2KS0000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794811014527970,1794811014527970,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(2,'01M7HH5BCBGNQY33M2ZK590000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794811014539416,1794811014539416,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(3,'01M7HH5BCKP3S04B44MF230000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794811014547177,1794811014547177,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(4,'01M7HH5BCPTKG4411486VJ0000','workflow.run_started','run','01M7HH5BCK1YZZHE4SF003ADKJ','{"run_id":"01M7HH5BCK1YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794811014550014,1794811014550014,NULL,NULL,1,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(5,'01M7HH5BCY15A54ZB091KF0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794811014558720,1794811014558720,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(6,'01M7HH5BD42SG538ZRMW020000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794811014564566,1794811014564566,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(7,'01M7HH5BDJDK2QAPY0V5ZS0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794811014578029,1794811014578029,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(8,'01M7HH5BDKVGSV7DT54QA90000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDKVGSV7DT54QA90000","name":"item","path":"item","payload":0}',1794811014579890,1794811014579890,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(9,'01M7HH5BDNFKTA8EYTNND70000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDNFKTA8EYTNND70000","name":"item","path":"item#2","payload":1}',1794811014582234,1794811014582234,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(10,'01M7HH5BDQADZWVHQV2XR20000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDQADZWVHQV2XR20000","name":"item","path":"item#3","payload":2}',1794811014584053,1794811014584053,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(11,'01M7HH5BDS8YB4E42XG5Z70000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794811014585923,1794811014585923,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(12,'01M7HH5BDSZW25TE90KQ5Y0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDSZW25TE90KQ5Y0000","name":"item","path":"item","payload":3}',1794811014592179,1794811014592179,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(13,'01M7HH5BE7KEAGTZ1GFVHM0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794811014599700,1794811014599700,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(14,'01M7HH5BFD5WEXKX4HV54G0000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794811014637596,1794811014637596,NULL,NULL,0,NULL,NULL,0,'json/1');
 CREATE TABLE fan_outs (
     position integer primary key
 ) strict;
@@ -140,12 +142,12 @@ CREATE TABLE keys (
     expires_at integer,
     primary key (scope, key)
 ) strict, without rowid;
-INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7HD2NZY28SG62ZZ56H60000","replaced":null}','paused',1794806732798672,NULL);
+INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7HH5BDDZGJQTP5FC0RX0000","replaced":null}','paused',1794811014574201,NULL);
 CREATE TABLE meta (
     name text primary key,
     value text not null
 ) strict, without rowid;
-INSERT INTO "meta" VALUES('created','01M7HD2NX5ZYABRXJPQHT70000');
+INSERT INTO "meta" VALUES('created','01M7HH5BBKPXT9NCCVMAB60000');
 INSERT INTO "meta" VALUES('min_code','1');
 INSERT INTO "meta" VALUES('schema','1');
 CREATE TABLE parked (
@@ -199,14 +201,14 @@ CREATE TABLE runs (
     event_id text,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794806732740574,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,1,NULL,'json/1');
-INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794806732760379,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,2,NULL,'json/1');
-INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794806732771870,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,3,NULL,'json/1');
-INSERT INTO "runs" VALUES('01M7HD2NZ31YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794806732773915,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,NULL,4,NULL,'json/1');
-INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794806732785069,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,5,NULL,'json/1');
-INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794806732791047,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,6,NULL,'json/1');
-INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794806732802323,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'7e0fc0b9e70c9fe4bb4a1e55bdac08b8',7,NULL,'json/1');
-INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794806732819498,0,NULL,0,3,NULL,1794806732853642,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,NULL,13,NULL,'json/1');
+INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794811014527970,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,1,NULL,'json/1');
+INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794811014539416,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,2,NULL,'json/1');
+INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794811014547177,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,3,NULL,'json/1');
+INSERT INTO "runs" VALUES('01M7HH5BCK1YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794811014550014,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,NULL,4,NULL,'json/1');
+INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794811014558720,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,5,NULL,'json/1');
+INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794811014564566,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,6,NULL,'json/1');
+INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794811014578029,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'7e0fc0b9e70c9fe4bb4a1e55bdac08b8',7,NULL,'json/1');
+INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794811014599700,0,NULL,0,3,NULL,1794811014637596,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,NULL,13,NULL,'json/1');
 CREATE TABLE signals (
     signal_id text not null unique,
     position integer not null,
@@ -220,7 +222,7 @@ CREATE TABLE signals (
     expires_at integer,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "signals" VALUES('01M7HD2NZY28SG62ZZ56H60000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794806732798672,NULL,'json/1');
+INSERT INTO "signals" VALUES('01M7HH5BDDZGJQTP5FC0RX0000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794811014574201,NULL,'json/1');
 CREATE TABLE steps (
     run_id text not null,
     generation integer not null,
@@ -242,30 +244,30 @@ CREATE TABLE steps (
     codec text not null default 'json/1',
     unique (run_id, generation, path, superseded)
 ) strict;
-INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794806732748302,1794806732748388,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve"},{"kind":"timer","delay_us":3600000000}],"deadline_at":1794810332749670,"deadline_ix":1}',1794806732749670,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732764993,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7HD2NZ31YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794806732773915,1794806732773915,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732773915,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7HD2NZ31YZZHE4SF003ADKJ"}]}',1794806732777114,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('01M7HD2NZ31YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732782168,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","delay_us":3600000000}],"deadline_at":1794810332786912,"deadline_ix":0}',1794806732786912,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794806732792952,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732803762,1794806732803762,NULL,0,'01M7HD2P0309J9T0NPKKBR0000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732805613,1794806732805613,NULL,0,'01M7HD2P05S13TXB0G76W10000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794806732805240,1794806732805330,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732807105,1794806732807105,NULL,0,'01M7HD2P06S2X2EPACP2ZY0000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794806732806792,1794806732806856,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794806732808308,1794806732808367,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794806732811220,1794806732811220,NULL,0,'01M7HD2P081WZJTKGKA1090000','json/1');
-INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794806732812336,1794806732812413,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item"}]}',1794806732812600,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794806732820989,1794806732820989,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794806732820632,1794806732820732,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794806732839492,1794806732839570,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794806732840041,1794806732840041,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794806732841109,1794806732844475,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","delay_us":5000}],"deadline_at":1794806732850068,"deadline_ix":0}',1794806732845068,1794806732851256,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794811014530419,1794811014530515,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve"},{"kind":"timer","delay_us":3600000000}],"deadline_at":1794814614532216,"deadline_ix":1}',1794811014532216,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794811014542161,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7HH5BCK1YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794811014550014,1794811014550014,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}],"branch":"gather[1]/"}',1794811014550014,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7HH5BCK1YZZHE4SF003ADKJ"}],"branch":"gather[0]/"}',1794811014552790,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('01M7HH5BCK1YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794811014557147,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","delay_us":3600000000}],"deadline_at":1794814614561382,"deadline_ix":0}',1794811014561382,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794811014567067,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014579890,1794811014579890,NULL,0,'01M7HH5BDKVGSV7DT54QA90000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014582234,1794811014582234,NULL,0,'01M7HH5BDNFKTA8EYTNND70000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794811014581805,1794811014581873,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014584053,1794811014584053,NULL,0,'01M7HH5BDQADZWVHQV2XR20000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794811014583636,1794811014583774,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794811014585438,1794811014585494,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014592179,1794811014592179,NULL,0,'01M7HH5BDSZW25TE90KQ5Y0000','json/1');
+INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794811014594166,1794811014594268,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item"}]}',1794811014595103,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794811014601381,1794811014601381,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794811014600970,1794811014601054,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794811014625074,1794811014625166,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794811014625910,1794811014625910,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794811014628447,1794811014629566,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","delay_us":5000}],"deadline_at":1794811014634975,"deadline_ix":0}',1794811014629975,1794811014635611,NULL,0,NULL,'json/1');
 CREATE TABLE subscriptions (
     name text primary key,
     pattern text not null,
@@ -295,13 +297,13 @@ CREATE TABLE watchers (
     held integer not null,
     primary key (run_id, path, ix)
 ) strict, without rowid;
-INSERT INTO "watchers" VALUES('01M7HD2NZ31YZZHE4SF003ADKJ','go',0,0,'signal','go',1794806732782168,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794806732749670,1794810332749670,1,'',0,'',0);
-INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794806732812600,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794806732773915,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7HD2NZ31YZZHE4SF003ADKJ',1794806732777114,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794806732786912,1794810332786912,0,'',0,'',0);
-INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794806732764993,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('01M7HH5BCK1YZZHE4SF003ADKJ','go',0,0,'signal','go',1794811014557147,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794811014532216,1794814614532216,1,'',0,'',0);
+INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794811014595103,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794811014550014,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7HH5BCK1YZZHE4SF003ADKJ',1794811014552790,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794811014561382,1794814614561382,0,'',0,'',0);
+INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794811014542161,NULL,NULL,'',0,'',0);
 CREATE TABLE workers (
     worker_id text primary key,
     started_at integer not null,
@@ -359,7 +361,7 @@ when not exists (select 1 from meta where name = 'retention')
 begin
     select raise(abort, 'the ledger is append-only: only retention deletes events');
 end;
-CREATE INDEX parked_by_position on parked (position, parked_at);
+CREATE INDEX parked_by_position on parked (position, consumer, parked_at);
 CREATE INDEX deferred_by_subscription on deferred (subscription);
 CREATE INDEX dead_letters_by_run on dead_letters (run_id, dead_letter_id);
 COMMIT;

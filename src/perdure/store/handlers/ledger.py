@@ -109,11 +109,6 @@ def _other_id(new: ops.NewEvent, known: EventRecord | ops.NewEvent) -> Refusal |
     return Refusal("conflict", f"event {new.event_id!r} is on the ledger and says something else")
 
 
-def _key_conflict(new: ops.NewEvent) -> Refusal:
-    problem = "with another payload or entity"
-    return Refusal("conflict", f"key {new.key!r} was used for {new.type!r} {problem}")
-
-
 def _refused(channel: ChannelRecord | None, new: ops.NewEvent) -> Refusal | None:
     errors = new.errors or misfit(channel, new.payload, new.schema)
     if errors:

@@ -271,6 +271,9 @@ def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome 
     letter = tables.dead_letter(op.dead_letter_id)
     if letter is None:
         return Refusal("no_dead_letter", f"no dead letter {op.dead_letter_id!r}")
+    if letter.kind == "item" and op.run_id is not None:
+        problem = f"{op.dead_letter_id!r} is an item of queue {letter.name!r}"
+        return Refusal("conflict", f"{problem}: it goes back there, not to a run")
     if letter.kind == "item":
         tables.delete_dead_letter(op.dead_letter_id)
         return queues.put_again(tables, letter)

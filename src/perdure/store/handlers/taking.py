@@ -214,16 +214,21 @@ def _take_event(
     if not found:
         return None
     _, ix, event = min(found, key=lambda one: one[:2])
-    see(tables, run, wait.path, wait.on[ix], event.position)
+    see(tables, run, branch_in(spec, wait.path), wait.on[ix], event.position)
     return {"state": "done", "winner": ix, "value": event.payload, "taken_id": event.event_id}
 
 
-def see(tables: Tables, run: RunRecord, path: str, topic: Condition, position: int) -> None:
+def branch_in(spec: WaitSpec, path: str) -> str:
+    """The branch whose cursors a wait moves."""
+    return branch_of(path) if spec.branch is None else spec.branch
+
+
+def see(tables: Tables, run: RunRecord, branch: str, topic: Condition, position: int) -> None:
     """The branch has seen the topic up to this position: its next wait begins after it."""
     tables.put_topic_cursor(
         CursorRecord(
             run_id=run.run_id,
-            branch=branch_of(path),
+            branch=branch,
             topic=topic.target,
             entity=topic.entity,
             filter=topic.filter or topic.code,
@@ -232,9 +237,9 @@ def see(tables: Tables, run: RunRecord, path: str, topic: Condition, position: i
     )
 
 
-def after_of(tables: Tables, run: RunRecord, path: str, topic: Condition) -> int:
+def after_of(tables: Tables, run: RunRecord, branch: str, topic: Condition) -> int:
     """From where on events count for this wait: the branch's own cursor, its parent's, or where it is to begin."""
-    seen = _seen(tables, run.run_id, branch_of(path), topic)
+    seen = _seen(tables, run.run_id, branch, topic)
     if seen is not None:
         return seen
     if topic.since == "ever":
@@ -243,7 +248,7 @@ def after_of(tables: Tables, run: RunRecord, path: str, topic: Condition) -> int
         return run.position
     # Kept at once: in a loop of waits that run out of time, nothing that comes between two of them is missed.
     now = tables.last_position()
-    see(tables, run, path, topic, now)
+    see(tables, run, branch, topic, now)
     return now
 
 

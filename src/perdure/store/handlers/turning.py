@@ -92,9 +92,13 @@ def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> RunRecord:
             tables.delete_watchers(run.run_id, done.path)
         if retrying:
             watch_retry(tables, run, step)
-    for path in op.closed:
-        waiting.close(tables, run, path)
-    return tables.run(run.run_id) or run if op.closed else run
+    return _leave(tables, run, op.closed)
+
+
+def _leave(tables: Tables, run: RunRecord, paths: tuple[str, ...]) -> RunRecord:
+    for path in paths:
+        waiting.close(tables, tables.run(run.run_id) or run, path)
+    return (tables.run(run.run_id) or run) if paths else run
 
 
 def watch_retry(tables: Tables, run: RunRecord, step: StepRecord) -> None:
@@ -284,10 +288,7 @@ def record_cancel(tables: Tables, op: ops.RecordCancel) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
-    run = _record(tables, run, op)
-    for path in op.paths:
-        waiting.close(tables, run, path)
-    run = tables.run(op.run_id) or run
+    run = _leave(tables, _record(tables, run, op), op.paths)
     step = StepRecord(
         run_id=run.run_id,
         generation=run.generation,
@@ -323,6 +324,8 @@ def finish(tables: Tables, op: ops.Finish) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
+    if op.closed:  # what its waits give back must not go to another of its own, which ends here too
+        tables.delete_watchers(run.run_id)
     run = _record(tables, run, op)
     end_run(tables, run, op.status, output=op.output, error=op.error)
     return Advanced(run.revision, tables.now)
@@ -403,6 +406,8 @@ def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
+    if op.closed:  # what its waits give back must not go to another of its own, which ends here too
+        tables.delete_watchers(run.run_id)
     run = _record(tables, run, op)
     tables.delete_watchers(run.run_id)
     # The generation that ends here stays readable; older ones go, or an endless run would grow for ever.

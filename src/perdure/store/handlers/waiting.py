@@ -26,7 +26,14 @@ from perdure.model.records import (
     branch_of,
 )
 from perdure.store.handlers.facts import awaken, bury, tell
-from perdure.store.handlers.taking import after_of, free_claim, is_held, see, take
+from perdure.store.handlers.taking import (
+    after_of,
+    branch_in,
+    free_claim,
+    is_held,
+    see,
+    take,
+)
 from perdure.store.tables import Tables
 
 log = logging.getLogger("perdure.store")
@@ -77,7 +84,7 @@ def _spec(now: int, wait: ops.Wait) -> WaitSpec:
         due_at = condition.until_at if condition.delay_us is None else now + condition.delay_us
         if due_at is not None and (deadline_at is None or due_at < deadline_at):
             deadline_at, deadline_ix = due_at, ix
-    return WaitSpec(wait.on, deadline_at, deadline_ix)
+    return WaitSpec(wait.on, deadline_at, deadline_ix, branch=wait.branch)
 
 
 def _with_cursors(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> WaitSpec:
@@ -87,12 +94,13 @@ def _with_cursors(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec
             break
     else:
         return spec
+    branch = branch_in(spec, wait.path)
     return replace(
         spec,
         after=tuple(
             max(
                 spec.after[ix] if spec.after else 0,
-                after_of(tables, run, wait.path, one) if one.kind == "topic" else 0,
+                after_of(tables, run, branch, one) if one.kind == "topic" else 0,
             )
             for ix, one in enumerate(spec.on)
         ),
@@ -202,7 +210,7 @@ def deliver_event(
     tables.put_topic_cursor(
         CursorRecord(
             run_id=run.run_id,
-            branch=branch_of(watcher.path),
+            branch=_branch_at(tables, run, watcher.path),
             topic=watcher.target,
             entity=watcher.entity,
             filter=watcher.filter,
@@ -210,6 +218,14 @@ def deliver_event(
         )
     )
     return True
+
+
+def _branch_at(tables: Tables, run: RunRecord, path: str) -> str:
+    """Whose cursors the wait at this path moves: nearly always those of the path's own branch."""
+    step = tables.step(run.run_id, run.generation, path)
+    if step is None or step.wait is None or '"branch"' not in step.wait:
+        return branch_of(path)
+    return branch_in(_decode_spec(step.wait), path)
 
 
 def catch_up(tables: Tables, run: RunRecord) -> RunRecord:
@@ -316,7 +332,8 @@ def untake(tables: Tables, run: RunRecord, step: StepRecord) -> None:
     elif won.kind == "topic":
         event = tables.event(step.taken_id)
         if event is not None:
-            see(tables, run, step.path, won, event.position - 1)
+            branch = branch_in(_decode_spec(step.wait or ""), step.path)
+            see(tables, run, branch, won, event.position - 1)
 
 
 def put_back_item(tables: Tables, queue: str, step: StepRecord) -> None:

@@ -735,11 +735,12 @@ select json_group_array({watcher as json}) from (
 );
 
 -- name: matches
--- Watchers that a filter must be asked about; a walk along one part of the index by target.
+-- Watchers that a filter must be asked about, in the order of the index by target.
 select json_group_array({watcher as json}) from (
     select * from watchers
-    where kind = 'match' and target <> '' and (run_id, path, ix) > (:run_id, :path, :ix)
-    order by run_id, path, ix limit :limit
+    where kind = 'match' and target <> ''
+    and (target, entity, opened_at, run_id, path, ix) > (:target, :entity, :opened_at, :run_id, :path, :ix)
+    order by target, entity, opened_at, run_id, path, ix limit :limit
 );
 
 -- name: page_items

@@ -31,7 +31,7 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
-from perdure.store.base import Due, RunFilter, Vitals, WatcherPlace
+from perdure.store.base import Due, MatchPlace, RunFilter, Vitals, WatcherPlace
 from perdure.store.sqlite import event_rows, opening
 from perdure.store.sqlite.statements import (
     Statements,
@@ -183,10 +183,10 @@ def span(sql: Statements) -> tuple[int, int]:
     return first, last
 
 
-def matches(sql: Statements, after: tuple[str, str, int] | None, limit: int) -> list[WatcherRecord]:
-    run_id, path, ix = after or ("", "", -1)
-    params = {"run_id": run_id, "path": path, "ix": ix, "limit": limit}
-    return sql.records(decode_watchers, "matches", params)
+def matches(sql: Statements, after: MatchPlace | None, limit: int) -> list[WatcherRecord]:
+    names = ("target", "entity", "opened_at", "run_id", "path", "ix")
+    place = dict(zip(names, after or ("", "", -1, "", "", -1), strict=True))
+    return sql.records(decode_watchers, "matches", {**place, "limit": limit})
 
 
 def consumers(sql: Statements) -> list[ConsumerRecord]:

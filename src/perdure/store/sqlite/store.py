@@ -33,6 +33,7 @@ from perdure.store.base import (
     Applied,
     BatchFailed,
     Due,
+    MatchPlace,
     RunFilter,
     Store,
     Vitals,
@@ -168,7 +169,7 @@ class SqliteStore(Store):
     async def position_at(self, recorded_at: int) -> int:
         return await self._read(event_rows.position_at, recorded_at)
 
-    async def matches(self, after: tuple[str, str, int] | None, limit: int) -> list[WatcherRecord]:
+    async def matches(self, after: MatchPlace | None, limit: int) -> list[WatcherRecord]:
         return await self._read(reads.matches, after, limit)
 
     async def consumers(self) -> list[ConsumerRecord]:

@@ -52,7 +52,9 @@ class TestMatching(Subject):
             await d.start_waiting(f"r{number}", big)
         await d.start_waiting("other", paid)
         first = await d.store.matches(None, 3)
-        rest = await d.store.matches((first[-1].run_id, first[-1].path, first[-1].ix), 3)
+        last = first[-1]
+        place = (last.target, last.entity, last.opened_at, last.run_id, last.path, last.ix)
+        rest = await d.store.matches(place, 3)
         assert [one.run_id for one in first + rest] == ["r0", "r1", "r2", "r3", "r4"]
 
     # --- the event that fits ---
@@ -145,7 +147,8 @@ class TestMatching(Subject):
         await d.start_waiting("r1", signal("go"), big)
         broken = ErrorRecord(kind="refused", type="FilterError", message="no such field")
         text = msgspec.json.encode(broken).decode()
-        assert await d.resolve_wait("r1", None, ix=1, error=text) == 1
+        told = emitted(await d.emit("order.paid", "500"))
+        assert await d.resolve_wait("r1", told.position, ix=1, error=text) == 1
         step = await d.step("r1", "w")
         assert (step.state, step.winner, step.error) == ("failed", 1, text)
         assert await d.watchers("r1") == []

@@ -248,7 +248,7 @@ create table parked (
     primary key (consumer, position, subscription)
 ) strict, without rowid;
 
-create index parked_by_position on parked (position, parked_at);
+create index parked_by_position on parked (position, consumer, parked_at);
 
 -- Starts that a bound has put off.
 create table deferred (
