@@ -109,3 +109,18 @@ async def test_what_is_waited_for_survives_a_restart_and_holds_the_ledger(
         assert [entity for entity, _ in await told(w, "unpaid")] == ["x/1"]
         await w.advance("1h")
         assert (await w.app.trim_ledger(keep=1)).count > 0
+
+
+async def test_what_is_waited_for_is_no_stall(world: Any, app: App) -> None:
+    app.anomaly("unpaid", missing=("a", "b", "3d"))
+    async with world(app) as w:
+        await w.emit("a", entity="x/1")
+        await w.emit("other")
+        await w.advance("2d")
+        assert (await w.app.health()).status == "ok"
+        assert await w.facts("ledger.consumer_stalled") == []
+        await w.app.pause_consumer("unpaid")
+        await w.emit("a", entity="x/2")
+        await w.advance("3h")
+        assert (await w.app.health()).status == "degraded"
+        assert len(await w.facts("ledger.consumer_stalled")) == 1

@@ -116,6 +116,10 @@ class MissingDetector(Detector):
         self._missing = missing
         self._open_until: int | None = None  # when the next one that is waited for is overdue
 
+    def reached(self) -> int:
+        # Its cursor stays behind on purpose: what it has looked at does not wait for it.
+        return max(self.position, self._end)
+
     def has_more(self) -> bool:
         return self._open_until is not None and self._open_until < self.means.clock.now()
 
