@@ -15,6 +15,7 @@ from perdure.errors import InvalidPayload
 from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
 from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
+from perdure.model.codec.text import plain_text
 from perdure.model.events import Cause, Event
 from perdure.model.ids import Ids
 from perdure.model.limits import (
@@ -46,6 +47,22 @@ def encoded_input(
         raise InvalidPayload(f"the input of workflow {workflow.name!r}", error.errors) from error
     except Unencodable as error:
         raise InvalidPayload(f"the input of workflow {workflow.name!r}", [str(error)]) from error
+
+
+def offered_input(workflow: Workflow[Any, *tuple[Any, ...]], value: Any) -> str:
+    """The one argument of a workflow as stored: a value of its type, or JSON builtins as expressions make them."""
+    try:
+        return encoded_input(workflow, (value,))[0]
+    except InvalidPayload:
+        text = plain_text(value)
+        if text is None:
+            raise
+        try:
+            typed = workflow.args.decode(b"[" + text + b"]")
+        except BadPayload as error:
+            what = f"the input of workflow {workflow.name!r}"
+            raise InvalidPayload(what, error.errors) from error
+        return encoded_input(workflow, typed)[0]
 
 
 def encoded_payload(codec: Codec, what: str, payload: Any) -> str:

@@ -1,5 +1,6 @@
 """Subscriptions: an event starts the workflows that subscribe to it, once each."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -111,6 +112,30 @@ async def test_where_map_and_key_as_functions(world: Any, app: App) -> None:
         assert got == [20, 30]
         (row,) = await w.app.subscriptions()
         assert row.code and "lambda" in row.where
+
+
+@dataclass
+class Refund:
+    order: str
+    amount: int = 7
+
+
+async def test_what_is_mapped_becomes_the_type_of_the_input(world: Any, app: App) -> None:
+    got: list[Refund] = []
+
+    @app.on("by.text", map="{'order': entity_id, 'amount': payload.amount}")
+    @app.on("by.function", map=lambda event: event.payload)
+    @app.workflow
+    async def refund(ctx: Context, given: Refund) -> None:
+        got.append(given)
+
+    async with world(app) as w:
+        await w.emit("by.text", {"amount": 1}, entity="order/1")
+        await w.emit("by.function", {"order": "2"})
+        assert got == [Refund("1", 1), Refund("2", 7)]
+        await w.emit("by.function", {"amount": 3})
+        (parked,) = await w.app.parked()
+        assert "order" in parked.reason and len(got) == 2
 
 
 async def test_one_run_for_each_key(world: Any, app: App) -> None:

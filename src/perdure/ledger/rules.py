@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import InvalidPayload, UnknownWorkflow
-from perdure.inputs import encoded_input
+from perdure.inputs import encoded_input, offered_input
 from perdure.ledger.expressions import (
     Filter,
     Key,
@@ -186,7 +186,7 @@ def _input(
         return _foreign_input(row, rule, record, event, known)
     value: Any = event
     if rule.map is not None:
-        value = rule.made(record, event)
+        return workflow.version, offered_input(workflow, rule.made(record, event))
     elif not workflow.args.params:
         return workflow.version, encoded_input(workflow, ())[0]
     elif workflow.args.params[0].hint is Any:
