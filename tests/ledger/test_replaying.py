@@ -151,6 +151,22 @@ async def test_dedupe_holds_unless_told_otherwise(world: Any, app: App) -> None:
         assert seen == [(2, True), (1, True), (2, True)]
 
 
+@pytest.mark.parametrize("batch", [1, 500])
+async def test_a_replay_of_everything_still_takes_equal_events_for_one(
+    world: Any, app: App, batch: int
+) -> None:
+    seen = collect(app, dedupe=True, batch=batch)
+    async with world(app) as w:
+        await w.emit("in.a", 1, key="k")
+        await w.emit("in.b", 2, key="k")
+        await w.emit("in.a", 3)
+        once = list(seen)
+        assert [n for n, _ in once] == [1, 3]
+        seen.clear()
+        await w.app.replay("c", dry_run=False, only_if_no_run=False)
+        assert [n for n, _ in seen] == [1, 3]
+
+
 async def test_what_fails_is_parked(world: Any, app: App) -> None:
     bad: set[int] = set()
 

@@ -264,6 +264,7 @@ class _IntoHandler:
         if definition is not None:
             self.wants = functools.lru_cache(4096)(definition.wants)
         self._failed = 0
+        self._fired: set[str] = set()
 
     def counts(self) -> dict[str, Any]:
         return {"failed": self._failed}
@@ -273,9 +274,12 @@ class _IntoHandler:
 
     async def fire(self, records: list[EventRecord]) -> None:
         keys: tuple[str, ...] = ()
-        if self._definition is not None and self._definition.dedupe and not self._suffix:
-            store, now = self._bench.store, self._bench.clock.now()
-            records, keys = await unfinished(store, self._name, records, now)
+        if self._definition is not None and self._definition.dedupe:
+            if self._suffix:
+                records = [one for one in records if self._is_first(one)]
+            else:
+                store, now = self._bench.store, self._bench.clock.now()
+                records, keys = await unfinished(store, self._name, records, now)
         if not records:
             return
         try:
@@ -284,6 +288,15 @@ class _IntoHandler:
             if self._definition is None:
                 raise (failed.__cause__ or failed) from None
             await self._one_by_one(self._definition, records)
+
+    def _is_first(self, record: EventRecord) -> bool:
+        """Of a replay that is to run again: whether it is the first one of its key."""
+        key = own_key(record)
+        if key is None:
+            return True
+        known = key in self._fired
+        self._fired.add(key)
+        return not known
 
     async def _one_by_one(self, definition: ConsumerDef, records: list[EventRecord]) -> None:
         for record in records:
