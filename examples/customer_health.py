@@ -65,7 +65,9 @@ class Scores:
 
     def all(self) -> dict[str, int]:
         # SQLite gives the other columns of the row that has the maximum.
-        rows = self._db.execute("select customer, score, max(position) from scores group by customer")
+        rows = self._db.execute(
+            "select customer, score, max(position) from scores group by customer"
+        )
         return {customer: score for customer, score, _ in rows}
 
     def forget(self) -> None:
@@ -120,7 +122,9 @@ async def main() -> None:
     for old in Path.cwd().glob("customer_health*.db*"):  # of the last time
         old.unlink()
     scores = Scores("customer_health_scores.db")
-    async with World(app, app.url, deps=[scores]) as world:  # virtual time: nobody waits five minutes
+    async with World(
+        app, app.url, deps=[scores]
+    ) as world:  # virtual time: nobody waits five minutes
         for topic, payload, customer in STORY:
             await world.app.emit(topic, payload, entity=customer)
             await world.advance("5m")

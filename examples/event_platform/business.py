@@ -50,7 +50,9 @@ def _day(chance: random.Random, day: int, midnight: datetime, begin: datetime) -
         yield Task(at(hours))
     for tier, hours in (("hot", 6), ("hot", 18), ("warm", 3), *((("cold", 2),) * (day % 7 == 6))):
         done = topics.TierCompleted(tier, chance.randrange(10_000))  # type: ignore[arg-type]
-        yield Task(at(hours), Fact(topic=topics.tier_completed, payload=done, entity=f"sync/{tier}"))
+        yield Task(
+            at(hours), Fact(topic=topics.tier_completed, payload=done, entity=f"sync/{tier}")
+        )
     for _ in range(6):
         moment = at(chance.uniform(8.2, 18.8))
         late = timedelta(hours=chance.randrange(1, 60)) if chance.random() < 0.2 else timedelta()

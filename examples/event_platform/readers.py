@@ -1,10 +1,10 @@
 """Who reads, and when. Each reader has a cursor of its own; none knows the others, or who writes.
 
-    workflow_runner           every 2 minutes    built in: starts what subscribes (App(runner_every=…))
-    customer_health_watcher   every 5 minutes    a score for each customer, told when it changes
-    anomaly_detector          every 15 minutes   a sequence that is unusual; beside it two ready-made detectors
-    reflexion_analyzer        every 30 minutes   what humans reject and what fails, learnt after three times
-    timeline_indexer          every hour         what happened to each entity, for a screen
+workflow_runner           every 2 minutes    built in: starts what subscribes (App(runner_every=…))
+customer_health_watcher   every 5 minutes    a score for each customer, told when it changes
+anomaly_detector          every 15 minutes   a sequence that is unusual; beside it two ready-made detectors
+reflexion_analyzer        every 30 minutes   what humans reject and what fails, learnt after three times
+timeline_indexer          every hour         what happened to each entity, for a screen
 """
 
 from dataclasses import dataclass

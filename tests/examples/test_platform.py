@@ -64,7 +64,12 @@ async def test_a_month(store: str, tmp_path: Path) -> None:
         await check_runs(world, events)
         check_findings(events)
         health = await world.app.health()
-        assert (health.status, health.parked, health.deferred, health.dead_letters) == ("ok", 0, 0, 0)
+        assert (health.status, health.parked, health.deferred, health.dead_letters) == (
+            "ok",
+            0,
+            0,
+            0,
+        )
     records.close()
 
 
@@ -170,9 +175,7 @@ async def check_runs(world: World, events: list[Event]) -> None:
 
 
 def is_large_rise(event: Event) -> bool:
-    return (
-        event.type == "price.changed" and event.payload["new"] * 10 > event.payload["old"] * 11
-    )
+    return event.type == "price.changed" and event.payload["new"] * 10 > event.payload["old"] * 11
 
 
 def check_findings(events: list[Event]) -> None:
