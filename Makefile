@@ -34,7 +34,7 @@ test: $(READY)  ## Run the tests (ARGS="-k signal" to choose, JOBS=1 for one pro
 check: $(READY)  ## Lint, format, types (mypy, pyright) and direction of imports; changes nothing
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
-	$(RUN) mypy src $(wildcard tests/typing)
+	$(RUN) mypy src examples $(wildcard tests/typing)
 	$(if $(wildcard tests/typing),$(RUN) pyright --pythonpath $(VENV)/bin/python tests/typing)
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 
