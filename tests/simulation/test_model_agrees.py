@@ -718,23 +718,24 @@ class Planner:
         for rule_ in await self.store.subscriptions() if catches_up else []:
             if rule_.behind is not None:
                 caught_up, seen, position = rule_.name, rule_.behind, rule_.behind + by
+        aside = await self._event_id(position)
         return ops.AdvanceCursor(
             name=name,
             fence=consumer.fence,
             seen=seen,
             position=position,
             effects=tuple([await self._effect(one, position) for one in effects]),
-            parked=(await self._parked(name, position),) if parks and position else (),
+            parked=(self._parked(name, position, aside),) if parks and aside else (),
             deferred=(
                 DeferredRecord(
                     position=position,
                     subscription="s0",
-                    event_id=await self._event_id(position),
+                    event_id=aside,
                     reason="fanout",
                     deferred_at=0,
                 ),
             )
-            if defers and position
+            if defers and aside
             else (),
             finished=("done-1",) if by else (),
             caught_up=caught_up,
@@ -742,15 +743,16 @@ class Planner:
         )
 
     async def _event_id(self, position: int) -> str:
-        """The id of the event at a place; of one that is not there, some other."""
-        found = await self.store.events(position - 1, 1)
-        return found[0].event_id if found and found[0].position == position else "event-x"
+        """The id of the event at a place, if it is there and one that we made: others differ between stores."""
+        found = await self.store.events(position - 1, 1) if position else []
+        ours = found and found[0].position == position and found[0].event_id.startswith("event-")
+        return found[0].event_id if ours else ""
 
-    async def _parked(self, name: str, position: int) -> ParkedRecord:
+    def _parked(self, name: str, position: int, event_id: str) -> ParkedRecord:
         return ParkedRecord(
             consumer=name,
             position=position,
-            event_id=await self._event_id(position),
+            event_id=event_id,
             type="t0",
             reason="no",
             attempts=3,
