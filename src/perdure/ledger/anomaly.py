@@ -20,6 +20,8 @@ from perdure.model.records import EventRecord
 _encode = msgspec.json.encode
 _chunk = limits.page_rows_max
 _told_per_commit = 500
+# A detector that holds its cursor back says so often enough not to be taken for stalled.
+_silent_us = 30 * 60 * 1_000_000
 
 
 def detector(means: Means, definition: AnomalyDef) -> "Detector":
@@ -134,8 +136,12 @@ class MissingDetector(Detector):
         # The cursor stays before the first that may yet be followed.
         upto = min((one.position - 1 for one in waiting), default=self._end)
         await self._tell(late, upto)
-        if self.record is not None and upto > self.position:
+        if self.record is None:
+            return
+        if upto > self.position:
             self.pass_over(upto)
+        elif waiting and now - self.record.advanced_at > _silent_us:
+            await self.commit(self.position)  # it waits on purpose: not a stall, whoever looks
 
     async def _sort_out(self) -> tuple[list[EventRecord], list[EventRecord]]:
         """Those that nothing has followed so far, and those that were followed too late."""

@@ -65,6 +65,7 @@ class Consumers(Service):
         self._readers += [HandlerReader(means, one) for one in readers.consumers.values()]
         self._readers += [detector(means, one) for one in readers.anomalies.values()]
         watch.position_of = self.position
+        watch.head = self.head
         self._by_name = {one.name: one for one in self._readers}
 
     # --- life ---

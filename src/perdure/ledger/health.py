@@ -1,7 +1,7 @@
 """How the ledger's readers and the engine are doing, from what the store says.
 
-A consumer is stalled when an event waits for it for over an hour; one with a schedule, an hour after the tick that
-should have read it. Nothing here writes.
+A consumer is stalled when events wait for it and it has not moved, nor said that it is there, for over an hour; one
+with a schedule, an hour after the tick that should have read them. Nothing here writes.
 """
 
 from collections.abc import Callable
@@ -84,9 +84,9 @@ async def _consumer_health(
     position = row.position if position is None else max(position, row.position)
     unread = await store.events(position, 1) if position < last else []
     since = unread[0].recorded_at if unread else now
-    due = since
+    due = max(since, row.advanced_at)
     if unread and row.every is not None:
-        due = parse_cron(row.every, row.zone).after(since)
+        due = parse_cron(row.every, row.zone).after(due)
     return ConsumerHealth(
         name=row.name,
         position=position,

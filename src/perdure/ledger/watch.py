@@ -22,6 +22,8 @@ from perdure.store.base import Store
 log = logging.getLogger("perdure.ledger")
 
 _every_us = 10 * 60 * 1_000_000
+_keys_every_us = 3600 * 1_000_000
+_held_us = 3600 * 1_000_000
 _chunk = limits.batch_ops_max
 # A consumer that has not moved for so long is taken for abandoned: it does not keep the ledger from being trimmed.
 _idle_us = 30 * 24 * 3600 * 1_000_000
@@ -49,7 +51,13 @@ class Watch:
         self._due = asyncio.Event()
         self._busy = False
         self._alarm = Alarm(clock, self._due.set)
+        self._read_upto = -1  # where the ledger ended when every consumer had read all of it
+        self._told: set[tuple[str, int]] = set()  # stalls that were told of and go on
+        self._keys_at = 0
+        self._trim_at = 0 if keep_us is not None or keep_events is not None else limits.int_max
+        # Given by the readers of this process: how far each has come, and the newest position known of.
         self.position_of: Callable[[str], int | None] = _unknown
+        self.head: Callable[[], int] = lambda: store.head
 
     @property
     def settled(self) -> bool:
@@ -69,16 +77,23 @@ class Watch:
             self._alarm.clear()
 
     async def _look(self) -> None:
-        await self._tell_stalls()
-        if await self._has_old_events():
-            await trim(self._coordinator, self._clock, self._keep_us, self._keep_events)
-        await self._forget_keys()
+        head = self.head()
+        if head != self._read_upto:  # else all had read everything, and nothing has come since
+            await self._tell_stalls(head)
+        if self._clock.now() >= self._trim_at:
+            await self._trim()
+        if self._clock.now() >= self._keys_at:
+            self._keys_at = self._clock.now() + _keys_every_us
+            await self._forget_keys()
 
-    async def _tell_stalls(self) -> None:
+    async def _tell_stalls(self, head: int) -> None:
         found = await consumers_health(self._store, self._clock.now(), self.position_of)
-        new = tuple(self._stall(one) for one in found if one.stalled)
+        stalled = {(one.name, one.position): one for one in found if one.stalled}
+        new = tuple(self._stall(one) for at, one in stalled.items() if at not in self._told)
         if new:
             await self._coordinator.submit(ops.Emit(events=new))
+        self._told = set(stalled)
+        self._read_upto = head if not any(one.lag for one in found) else -1
 
     def _stall(self, one: ConsumerHealth) -> ops.NewEvent:
         """Told once for each place it is stuck at: the facts and the key say only that."""
@@ -90,14 +105,25 @@ class Watch:
             key=f"{one.name}/{one.position}",
         )
 
+    async def _trim(self) -> None:
+        if not await self._has_old_events():
+            return
+        trimmed = await trim(self._coordinator, self._clock, self._keep_us, self._keep_events)
+        if trimmed.held_by is not None:
+            self._trim_at = self._clock.now() + _held_us  # to ask costs a commit: not too often
+
     async def _has_old_events(self) -> bool:
         """Whether retention may have something to do: asked by reads, which cost nobody else."""
         first, last = await self._store.span()
-        wanted = 0 if self._keep_events is None else last - self._keep_events
-        if self._keep_us is not None:
-            by_age = await self._store.position_at(self._clock.now() - self._keep_us)
-            wanted = max(wanted, by_age)
-        return min(wanted, last - 1) >= first
+        if self._keep_events is not None and last - self._keep_events >= first:
+            return True
+        if self._keep_us is None or first >= last:
+            return False
+        oldest = await self._store.events(first - 1, 1)
+        due_at = oldest[0].recorded_at + self._keep_us if oldest else self._trim_at
+        if self._keep_events is None:
+            self._trim_at = due_at
+        return due_at < self._clock.now()
 
     async def _forget_keys(self) -> None:
         more = await self._store.keys_have_expired(self._clock.now())
