@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Literal, TypeVar, overload
 
+from msgspec.structs import replace
+
 from perdure.channels import Queue, Topic
 from perdure.engine import Engine
 from perdure.errors import PerdureError, refusal_error
@@ -35,7 +37,7 @@ from perdure.model.outcomes import (
     Refusal,
 )
 from perdure.model.records import EventRecord
-from perdure.model.topics import Pattern, check_emitted, check_topic, parse_pattern
+from perdure.model.topics import Pattern, check_topic, parse_pattern
 from perdure.views import (
     Page,
     QueueItem,
@@ -106,7 +108,8 @@ class Telling:
         InvalidPayload, Conflict; nothing is stored then.
         """
         engine = self._engine()
-        new = _made(engine, Fact(topic=topic, payload=payload, **options))
+        fact = await _with_cause(engine, Fact(topic=topic, payload=payload, **options))
+        new = _made(engine, fact)
         (outcome,) = await engine.coordinator.submit(ops.Emit(events=(new,)))
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, new.type, "")
@@ -121,7 +124,7 @@ class Telling:
         made: list[ops.NewEvent | Refused] = []
         for given in events:
             try:
-                made.append(_made(engine, as_fact(given)))
+                made.append(_made(engine, await _with_cause(engine, as_fact(given))))
             except PerdureError as error:
                 made.append(Refused(error))
         new = [one for one in made if isinstance(one, ops.NewEvent)]
@@ -138,7 +141,7 @@ class Telling:
         """Put CloudEvents 1.0 in JSON on the ledger: one, or a batch. Raises InvalidPayload if it is none."""
         return await self.emit_many(
             Fact(
-                topic=check_emitted(one.type),
+                topic=one.type,
                 payload=one.payload,
                 entity=one.entity,
                 key=one.key,
@@ -302,6 +305,14 @@ class Telling:
 
 # Items that were given back stand before all others, at whatever position that is.
 _before_all = -(2**62)
+
+
+async def _with_cause(engine: Engine, fact: Fact) -> Fact:
+    """The event itself for one who has only its id: what it leads to belongs to its chain."""
+    if not isinstance(fact.caused_by, str):
+        return fact
+    found = await engine.store.event(fact.caused_by)
+    return fact if found is None else replace(fact, caused_by=event_of(found))
 
 
 def _made(engine: Engine, fact: Fact) -> ops.NewEvent:

@@ -532,6 +532,8 @@ async def test_a_reader_that_was_fenced_off_commits_nothing_and_claims_again(
         assert next(one for one in await w.store.consumers() if one.name == "c").fence != 7
 
 
+# On SQLite a worker lives by a lock, not by a row: there it is two apps (test_two_readers.py).
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
 async def test_another_live_owner_is_left_alone(world: Any, app: App) -> None:
     seen = numbers(app)
     other = "01OTHER"
@@ -540,8 +542,6 @@ async def test_another_live_owner_is_left_alone(world: Any, app: App) -> None:
         claim = ops.ClaimConsumer(name="c", worker_id=other, fence=7, patterns="[]", start=0)
         assert not isinstance(await w.coordinator.submit(claim), Refusal)
     async with world(app) as w:
-        if world.kind == "sqlite":
-            pytest.skip("a worker there lives by a lock, not by a row")
         await w.emit("in.a", 1)
         assert seen == [] and (await row(w)).owner == other
         await w.coordinator.submit(ops.Beat(worker_id=other, lease_us=0, stopping=True))

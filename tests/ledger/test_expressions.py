@@ -20,8 +20,6 @@ from perdure.ledger.expressions import compile_filter, compile_key, compile_mapp
 from perdure.model import limits
 from perdure.model.records import EventRecord
 
-pytest.importorskip("cel_expr_python", reason="the extra 'cel' is not installed")
-
 
 def record(payload: object = None, **changes: object) -> EventRecord:
     values: dict[str, object] = {

@@ -137,3 +137,21 @@ async def test_who_listens_to_the_ledgers_own_facts_does_not_call_them_up(
         assert len(await w.facts("ledger.effect_refused")) == 1
         assert not await w.facts("ledger.fanout_capped")
         assert await started(w) == 12
+
+
+async def test_a_consumer_that_starts_what_it_hears_of_ends_by_its_depth(
+    world: Any, app: App
+) -> None:
+    @app.workflow
+    async def job(ctx: Context) -> None: ...
+
+    @app.consumer("again", "workflow.run_completed")
+    async def again(batch: Batch) -> None:
+        for _ in batch:
+            batch.start(job)
+
+    async with world(app) as w:
+        await w.begin(job)
+        assert await started(w) == limits.event_depth_max + 1
+        (fact,) = await w.facts("ledger.effect_refused")
+        assert "depth" in fact.payload

@@ -37,7 +37,7 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A row and its rule: None if only another process has its functions, a text if it is broken here."""
+    """A row and its rule: None if only another process can ask it, a text if it is broken."""
 
     row: SubscriptionRecord
     rule: Rule | str | None
@@ -93,7 +93,9 @@ def _rule(row: SubscriptionRecord, readers: Readers) -> Rule | str | None:
         return declared.rule if declared is not None and declared.rule.is_code else None
     try:
         return rule_of(row)
-    except (BadExpression, BadValue, ExpressionsUnavailable) as error:
+    except ExpressionsUnavailable:
+        return None  # as with functions that only another process has
+    except (BadExpression, BadValue) as error:
         return told(error)
 
 

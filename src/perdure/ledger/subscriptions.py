@@ -168,8 +168,8 @@ class Runner(Reader):
     # --- what was put off ---
 
     async def drain_foreign(self) -> None:
-        """For a process that does not own the runner: start what waits for its code."""
-        if any(one.rule.is_code for one in self._readers.subscriptions.values()):
+        """For a process that does not own the runner: start what only this one can ask about."""
+        if await self.means.store.deferred(None, 1):
             await self._load()
             await self.drain(only_code=True)
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.model import limits, ops
-from perdure.model.keys import consumer_scope
+from perdure.model.keys import consumer_scope, start_scope
 from perdure.model.outcomes import (
     Counted,
     CursorMoved,
@@ -201,7 +201,7 @@ def _apply(tables: Tables, consumer: str, effect: ops.Effect) -> object:
     if isinstance(op, ops.StartRun):
         if effect.subscription and _is_put_off(tables, consumer, effect, op):
             return None
-        outcome = start_run(tables, op)
+        outcome = _start_run(tables, effect, op)
     elif isinstance(op, ops.SendSignal):
         outcome = send_signal(tables, op)
     elif isinstance(op, ops.Emit):
@@ -213,6 +213,20 @@ def _apply(tables: Tables, consumer: str, effect: ops.Effect) -> object:
         outcome = queues.put(tables, op)
     _note_refusal(tables, consumer, effect, outcome)
     return outcome
+
+
+def _start_run(tables: Tables, effect: ops.Effect, op: ops.StartRun) -> Started | Refusal:
+    """A subscription starts one run for each key: another event of that key finds it, whatever it says."""
+    if effect.subscription:
+        used = None if op.key is None else tables.key(start_scope(op.workflow), op.key)
+        run = None if used is None else tables.run(used.answer)
+        return start_run(tables, op) if run is None else Started(run, False)
+    over = _over(tables, op)
+    if over is not None:
+        chain = f"the chain of events that began with {op.root_id!r}"
+        bounds = {"depth": limits.event_depth_max, "root": limits.starts_per_root_max}
+        return Refusal("too_deep", f"{chain} has started enough ({over}: {bounds[over]})")
+    return start_run(tables, op)
 
 
 def _emit(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
@@ -334,7 +348,7 @@ def drain_deferred(tables: Tables, op: ops.DrainDeferred) -> Counted:
         if start is None:
             park(tables, op.consumer, effect, reason or "")
         elif op.released or not _is_put_off(tables, op.consumer, effect, start):
-            outcome: Started | Refusal = start_run(tables, start)
+            outcome: Started | Refusal = _start_run(tables, effect, start)
             _note_refusal(tables, op.consumer, effect, outcome)
     return Counted(count)
 

@@ -227,12 +227,22 @@ class TestDeferred(Subject):
         await d.advance_cursor(RUNNER, 2, *again)
         assert await d.store.deferred(None, 10) == []
 
-    async def test_what_no_rule_asks_for_keeps_to_no_bound(self, d: Driver) -> None:
+    async def test_what_a_handler_starts_is_refused_by_the_same_bounds(self, d: Driver) -> None:
         await d.emit_numbers()
         await d.claim_consumer()
         start = d.start_op("r1", owner=None, root_id="e1", depth=99)
         await d.advance_cursor("reader", 1, effect(start, 1))
-        assert await d.status("r1") == "ready"
+        assert await d.store.run("r1") is None and await d.store.deferred(None, 10) == []
+        (fact,) = await d.told("ledger.effect_refused")
+        assert "depth" in fact["reason"]
+
+    async def test_a_rule_starts_one_run_for_a_key_whatever_the_input(self, d: Driver) -> None:
+        await d.emit_numbers()
+        await d.claim_consumer(RUNNER)
+        await d.advance_cursor(RUNNER, 1, started(d, "r1", 1, key="k", input="1"))
+        await d.advance_cursor(RUNNER, 2, started(d, "r2", 2, key="k", input="2"))
+        assert await d.store.run("r2") is None
+        assert await d.store.parked(None, None, 10) == []
 
     # --- what the runner itself puts off ---
 
