@@ -195,8 +195,8 @@ class Coordinator:
                 self._work.clear()
                 await self._work.wait()
                 continue
-            size = min(len(self._queue), limits.batch_ops_max)
-            batch = [self._queue.popleft() for _ in range(size)]
+            batch = self._next_batch()
+            size = len(batch)
             self._let_in()
             self._committing = True
             self._untold = iter(batch)
@@ -215,6 +215,18 @@ class Coordinator:
                 # Those who were answered go first: what they ask next joins the batch, and the writer thread
                 # does not take the interpreter from under them.
                 await asyncio.sleep(0)
+
+    def _next_batch(self) -> list[Posted]:
+        """What is queued, up to a bound. A heavy op closes its batch: what it leads to is then done while what came
+        after it is written."""
+        queue = self._queue
+        batch: list[Posted] = []
+        while queue and len(batch) < limits.batch_ops_max:
+            posted = queue.popleft()
+            batch.append(posted)
+            if posted[0].heavy:
+                break
+        return batch
 
     def _let_in(self) -> None:
         room = limits.queue_ops_max - len(self._queue)

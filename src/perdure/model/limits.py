@@ -94,8 +94,9 @@ fanout_default = 8
 branches_max = 10_000
 # Runs a worker drives at once; more wait as `ready`, so a flood of starts does not fill the memory.
 active_runs_default = 5_000
-# Waiting runs kept in memory, about 10 kB each; the rest are rows and come back by replay.
-resident_runs_default = 2_000
+# Waiting runs kept in memory, as many as may be active: a small one takes 4 kB. The rest are rows and come back by
+# replay, which an event that many wait for pays for each of them.
+resident_runs_default = 5_000
 # Threads for plain `def` steps; they mostly wait for the network.
 step_threads_default = 16
 # Retries end. With backoff, ten thousand attempts are years.

@@ -8,7 +8,7 @@ them carry `steps`, the results the turn produced, and `closed`, the waits its b
 a result and what the workflow did next are one commit.
 """
 
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -49,7 +49,9 @@ Answer = TypeVar("Answer", covariant=True)
 
 
 class Op(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, gc=False):
-    """A write whose answer is `Answer`."""
+    """A write whose answer is `Answer`. One that is `heavy` does the work of a batch alone, and closes it."""
+
+    heavy: ClassVar[bool] = False
 
 
 class StepDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -338,9 +340,14 @@ class Emit(Op[tuple[EmitOutcome, ...]], frozen=True, kw_only=True, gc=False):
 
 
 class FanOut(Op[Counted], frozen=True, kw_only=True, gc=False):
-    """Go on with events that had more runs to resume than one commit takes: up to `limit` runs."""
+    """Go on with events that had more runs to resume than one commit takes: up to `limit` runs.
 
+    Those that nobody holds are claimed at once, as `claim` says, if the sender has room for them.
+    """
+
+    heavy: ClassVar[bool] = True
     limit: int
+    claim: ClaimRuns | None = None
 
 
 class ResolveWait(Op[Counted], frozen=True, kw_only=True, gc=False):

@@ -172,11 +172,22 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
 
     news: `completion` is for the owner of the run. control: pause, cancel or loss of ownership.
     ready: a run can be claimed. ended: a run reached a terminal status. deadline: the next `at`.
-    fan_out: an event has more runs to resume. match: a wait with a filter was opened by the run.
+    fan_out: an event has more runs to resume. claimed: one that was resumed is the owner's now.
+    match: a wait with a filter was opened by the run.
     consumer: somebody steered the consumer, or changed the subscriptions.
     """
 
-    kind: Literal["news", "control", "ready", "ended", "deadline", "fan_out", "match", "consumer"]
+    kind: Literal[
+        "news",
+        "control",
+        "ready",
+        "ended",
+        "deadline",
+        "fan_out",
+        "claimed",
+        "match",
+        "consumer",
+    ]
     run_id: str = ""
     owner: str | None = None
     completion: Completion | None = None

@@ -86,7 +86,8 @@ class Worker(Service):
         self._coming: set[str] = set()  # runs on their way into memory
         self._missed: set[str] = set()  # runs of ours that were changed before they were in memory
         self._sweep_after = ""
-        self._fanning_out = False
+        self._fanning_out = 0
+        self._taken: dict[str, int] = {}  # runs that a fan-out has given us, by their revision
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
         self.post = coordinator.post
@@ -182,6 +183,8 @@ class Worker(Service):
                 self.timers.note(wake.at)
             case "fan_out":
                 self._fan_out()
+            case "claimed" if wake.owner == self.worker_id:
+                self._taken[wake.run_id] = wake.revision
 
     def _owned(self, wake: Wake) -> Execution | None:
         if wake.owner != self.worker_id:
@@ -200,14 +203,32 @@ class Worker(Service):
             self._claimable.set()
 
     def _fan_out(self) -> None:
-        """Go on with events that had more runs to resume than their own commit took: a chunk for each commit."""
-        if not self._fanning_out and not self.stopping:
-            self._fanning_out = True
-            self.post(ops.FanOut(limit=limits.resumed_per_commit_max), self._on_fanned_out)
+        """Go on with events that had more runs to resume than their own commit took: a chunk for each commit.
 
-    def _on_fanned_out(self, op: Any, outcome: Any, extra: Any) -> None:
-        self._fanning_out = False
-        if isinstance(outcome, Counted) and outcome.more:
+        The next chunk is asked for when the last one is told of, before its runs go on.
+        """
+        if self._fanning_out < 2 and not self.stopping:
+            self._fanning_out += 1
+            claim = self._claim_op()
+            self._reserved += claim.limit
+            fan_out = ops.FanOut(limit=limits.resumed_per_commit_max, claim=claim)
+            self.post(fan_out, self._on_fanned_out)
+
+    def _on_fanned_out(self, op: ops.FanOut, outcome: Any, extra: Any) -> None:
+        self._fanning_out -= 1
+        assert op.claim is not None
+        self._reserved -= op.claim.limit
+        taken, self._taken = self._taken, {}
+        if self.stopping:
+            for (
+                run_id,
+                revision,
+            ) in taken.items():  # to be handed back, as they never came into memory
+                release = ops.Release(run_id=run_id, fence=op.claim.fence, revision=revision)
+                self.post(release, _ignore)
+        elif taken:
+            self._spawn("taken", functools.partial(self._load_ours, list(taken)))
+        if isinstance(outcome, Counted) and outcome.more and not self._fanning_out:
             self._fan_out()
 
     # --- claiming ---
@@ -233,28 +254,33 @@ class Worker(Service):
                 self._claiming = False
 
     async def _claim(self) -> None:
-        while (room := min(self._concurrency - self._active(), limits.batch_ops_max)) > 0:
-            claim = ops.ClaimRuns(
-                worker_id=self.worker_id,
-                fence=self._ids.fence(),
-                limit=room,
-                workflows=self.registry.keys(),
-            )
+        while (claim := self._claim_op()).limit > 0:
             claimed = await self._coordinator.submit(claim)
             if claimed.next_at is not None:
                 self._claim_alarm.set(claimed.next_at)
             if claimed.runs:
-                run_ids = [run.run_id for run in claimed.runs]
-                try:
-                    await self._load(run_ids, {})
-                except Exception:
-                    self._spawn(
-                        "lost", self._load_lost
-                    )  # they are ours: nobody else will take them
-                    raise
-            if len(claimed.runs) < room:
+                await self._load_ours([run.run_id for run in claimed.runs])
+            if len(claimed.runs) < claim.limit:
                 return
         self._full = True
+
+    def _claim_op(self) -> ops.ClaimRuns:
+        """For as many runs as there is room for."""
+        room = min(self._concurrency - self._active(), limits.batch_ops_max)
+        return ops.ClaimRuns(
+            worker_id=self.worker_id,
+            fence=self._ids.fence(),
+            limit=max(room, 0),
+            workflows=self.registry.keys(),
+        )
+
+    async def _load_ours(self, run_ids: list[str]) -> None:
+        """Load what was just claimed."""
+        try:
+            await self._load(run_ids, {})
+        except Exception:
+            self._spawn("lost", self._load_lost)  # they are ours: nobody else will take them
+            raise
 
     async def _load(self, run_ids: list[str], carried: dict[str, Execution]) -> None:
         """Read history after the claim has committed, never before; then replay."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from perdure.model.ops import ClaimRuns
 from perdure.model.outcomes import Wake
 from perdure.model.records import Completion, DeadLetterRecord, RunRecord, SignalRecord
 from perdure.model.status import PARKED, check_move
@@ -87,15 +88,45 @@ def make_ready(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
     return run
 
 
-def awaken(tables: Tables, run: RunRecord, completion: Completion | None) -> RunRecord:
+class Taker:
+    """A worker that takes runs as they are resumed, for as long as it has room: as a claim, without asking twice."""
+
+    def __init__(self, claim: ClaimRuns) -> None:
+        self._claim = claim
+        self._known = frozenset(claim.workflows)
+        self._room = claim.limit
+
+    def take(self, tables: Tables, run: RunRecord, revision: int) -> RunRecord | None:
+        """The run, claimed; None if it is not for this worker."""
+        if run.owner is not None or not self._room:
+            return None
+        if (run.workflow, run.version) not in self._known:
+            return None
+        self._room -= 1
+        owner, fence = self._claim.worker_id, self._claim.fence
+        run = move(tables, run, status="running", owner=owner, fence=fence, revision=revision)
+        tables.wakes.append(Wake("claimed", run.run_id, owner, revision=revision))
+        return run
+
+
+def awaken(
+    tables: Tables,
+    run: RunRecord,
+    completion: Completion | None,
+    taker: Taker | None = None,
+) -> RunRecord:
     """Something was decided for a run by somebody else: it must move on.
 
     Its owner in this very process simply goes on (`news`), with no claim. A parked run of anybody else is
-    made ready. A running one learns it by the revision that its next op names, or sooner by the hint.
+    made ready, or taken by a worker that waits for such. A running one learns it by the revision that its next op
+    names, or sooner by the hint.
     """
     revision = run.revision + 1
     here = run.owner is not None and run.owner == tables.worker_id
     if run.status in PARKED and not here:
+        taken = None if taker is None else taker.take(tables, run, revision)
+        if taken is not None:
+            return taken
         if run.owner is not None:
             tables.wakes.append(
                 Wake("control", run.run_id, run.owner, revision=revision, lost=True)

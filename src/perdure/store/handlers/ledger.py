@@ -15,13 +15,14 @@ from perdure.model.outcomes import (
     Emitted,
     Refusal,
     Trimmed,
+    Wake,
     decode_answer,
     encode_answer,
 )
 from perdure.model.records import ChannelRecord, EventRecord, KeyRecord, RunRecord, WatcherRecord
 from perdure.store.handlers import timing, waiting
 from perdure.store.handlers.catalogue import misfit
-from perdure.store.handlers.facts import resume_later
+from perdure.store.handlers.facts import Taker, resume_later
 from perdure.store.tables import Tables
 
 
@@ -171,7 +172,9 @@ def _resume(tables: Tables, new: ops.NewEvent, position: int) -> tuple[int, bool
     return resumed, more
 
 
-def _deliver(tables: Tables, event: EventRecord, limit: int) -> tuple[int, int, bool]:
+def _deliver(
+    tables: Tables, event: EventRecord, limit: int, taker: Taker | None = None
+) -> tuple[int, int, bool]:
     """Resume up to `limit` waits: how many runs go on with the event, how many waits ended, whether there are more."""
     watchers = tables.topic_watchers(event, limit + 1)
     # A wait may name a topic twice, with an entity and without: its first mention wins.
@@ -193,7 +196,7 @@ def _deliver(tables: Tables, event: EventRecord, limit: int) -> tuple[int, int, 
             step = tables.step(run.run_id, run.generation, watcher.path)
             if step is not None and step.taken_id == event.event_id:
                 resumed.add(run.run_id)
-        elif waiting.deliver_event(tables, run, watcher, event):
+        elif waiting.deliver_event(tables, run, watcher, event, taker=taker):
             resumed.add(run.run_id)
     tables.fanned += len(first_of)
     return len(resumed), len(first_of), len(watchers) > limit
@@ -201,16 +204,21 @@ def _deliver(tables: Tables, event: EventRecord, limit: int) -> tuple[int, int, 
 
 def fan_out(tables: Tables, op: ops.FanOut) -> Counted:
     count = 0
+    taker = None if op.claim is None else Taker(op.claim)
     for position in list(tables.fan_outs()):
         event = tables.event_at(position)
         more = False
         if event is not None:  # else retention took it
-            _, ended, more = _deliver(tables, event, op.limit - count)
+            _, ended, more = _deliver(tables, event, op.limit - count, taker)
             count += ended
         if more:
             break
         tables.delete_fan_out(position)
-    return Counted(count, more=bool(tables.fan_outs()))
+    more = bool(tables.fan_outs())
+    if more:
+        # Before those who go on now: the next chunk is to be written while they do.
+        tables.wakes.insert(0, Wake("fan_out"))
+    return Counted(count, more=more)
 
 
 # --- what a filter decided ---

@@ -25,7 +25,7 @@ from perdure.model.records import (
     WatcherRecord,
     branch_of,
 )
-from perdure.store.handlers.facts import awaken, bury, tell
+from perdure.store.handlers.facts import Taker, awaken, bury, tell
 from perdure.store.handlers.taking import (
     after_of,
     branch_in,
@@ -158,6 +158,7 @@ def resolve(
     state: Any = "done",
     error: str | None = None,
     taken_id: str | None = None,
+    taker: Taker | None = None,
 ) -> bool:
     """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
 
@@ -181,7 +182,7 @@ def resolve(
     )
     tables.put_step(step)
     tables.delete_watchers(run.run_id, path)
-    awaken(tables, run, completion_of(step))
+    awaken(tables, run, completion_of(step), taker)
     return True
 
 
@@ -191,6 +192,7 @@ def deliver_event(
     watcher: WatcherRecord,
     event: EventRecord,
     error: str | None = None,
+    taker: Taker | None = None,
 ) -> bool:
     """End a wait by an event, and remember that the branch has seen it.
 
@@ -205,6 +207,7 @@ def deliver_event(
         state="done" if error is None else "failed",
         error=error,
         taken_id=event.event_id,
+        taker=taker,
     ):
         return False
     tables.put_topic_cursor(

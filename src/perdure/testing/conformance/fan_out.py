@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from perdure.model import limits
+from perdure.model import limits, ops
 from perdure.model.outcomes import Counted
 from perdure.model.records import StepRecord
 from perdure.testing.clock import VirtualClock
 from perdure.testing.conformance.driver import (
+    WORKER,
+    WORKFLOW,
     Driver,
     all_runs,
     completed,
@@ -48,6 +50,34 @@ class TestFanOut(Subject):
     @pytest.fixture(autouse=True)
     def _three_a_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, "resumed_per_commit_max", 3)
+
+    async def test_what_nobody_holds_is_claimed_at_once_as_far_as_there_is_room(
+        self, d: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "resumed_per_commit_max", 1)
+        for nth in range(5):
+            await d.start_waiting(f"r{nth}", topic("order.paid"))
+            if nth != 1:
+                await d.release(f"r{nth}")
+        await d.start_waiting("z", topic("order.paid"), workflow="unknown")
+        await d.release("z")
+        await d.emit("order.paid")  # r0 in the commit of the event itself
+        claim = ops.ClaimRuns(worker_id=WORKER, fence=77, limit=2, workflows=((WORKFLOW, 1),))
+        await d.apply(ops.FanOut(limit=10, claim=claim))
+        runs = [await d.run(one) for one in ("r0", "r1", "r2", "r3", "r4", "z")]
+        assert [one.status for one in runs] == [
+            "ready",
+            "ready",  # its owner is of another process
+            "running",
+            "running",
+            "ready",
+            "ready",
+        ]
+        assert [(one.owner, one.fence) for one in runs[2:4]] == [(WORKER, 77)] * 2
+        claimed = [one for one in d.heard[-1].wakes if one.kind == "claimed"]
+        assert [(one.run_id, one.revision) for one in claimed] == [
+            (one.run_id, one.revision) for one in runs[2:4]
+        ]
 
     async def test_those_who_wait_longest_go_first_and_the_rest_follow(self, d: Driver) -> None:
         await all_wait(d, paid)
