@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
-from perdure.model.ops import Op
+from perdure.model.ops import NewEvent, Op
 from perdure.model.outcomes import Wake
 from perdure.model.records import (
     RUNNER,
@@ -371,10 +371,7 @@ class MemoryTables(Tables):
         entity_id: str | None,
         root_id: str | None = None,
         depth: int = 0,
-        caused_by: str | None = None,
-        key: str | None = None,
-        trace: str | None = None,
-        occurred_at: int | None = None,
+        rest: NewEvent | None = None,
         repeated: bool = False,
     ) -> int:
         event_id = event_id or self._ids.ulid(self.now)
@@ -389,13 +386,13 @@ class MemoryTables(Tables):
             entity_type=entity_type,
             entity_id=entity_id,
             payload=payload,
-            occurred_at=self.now if occurred_at is None else occurred_at,
+            occurred_at=self.now if rest is None or rest.occurred_at is None else rest.occurred_at,
             recorded_at=self.now,
-            caused_by=caused_by,
+            caused_by=None if rest is None else rest.caused_by,
             root_id=root_id,
             depth=depth,
-            key=key,
-            trace=trace,
+            key=None if rest is None else rest.key,
+            trace=None if rest is None else rest.trace,
             repeated=repeated,
         )
         return self.last

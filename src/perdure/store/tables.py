@@ -11,6 +11,7 @@ reason that a handler could have known; nothing is visible to others before the 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
+from perdure.model.ops import NewEvent
 from perdure.model.outcomes import Wake
 from perdure.model.records import (
     ChannelRecord,
@@ -228,13 +229,10 @@ class Tables(ABC):
         entity_id: str | None,
         root_id: str | None = None,
         depth: int = 0,
-        caused_by: str | None = None,
-        key: str | None = None,
-        trace: str | None = None,
-        occurred_at: int | None = None,
+        rest: NewEvent | None = None,
         repeated: bool = False,
     ) -> int:
-        """Append a fact at the next dense position, which is given back."""
+        """Append a fact at the next dense position, which is given back. `rest` is what else its emitter said."""
 
     @abstractmethod
     def last_position(self) -> int:

@@ -47,10 +47,7 @@ def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
         new.entity_id,
         new.root_id,
         new.depth,
-        new.caused_by,
-        new.key,
-        new.trace,
-        new.occurred_at,
+        new if _says_more(new) else None,
         repeated,
     )
     resumed, more = (0, False) if repeated else _resume(tables, new, position)
@@ -58,6 +55,13 @@ def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
     if new.key is not None:
         _keep_key(tables, new, emitted)
     return emitted
+
+
+def _says_more(new: ops.NewEvent) -> bool:
+    """Whether it has what most events have not; a plain one is cheaper to write."""
+    return not (
+        new.caused_by is None and new.key is None and new.trace is None and new.occurred_at is None
+    )
 
 
 def first_refusal(tables: Tables, events: tuple[ops.NewEvent, ...]) -> Refusal | None:

@@ -8,6 +8,7 @@ one has them written first.
 import msgspec
 
 from perdure.model.ids import Ids
+from perdure.model.ops import NewEvent
 from perdure.model.records import RUNNER, EventRecord
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
@@ -44,10 +45,7 @@ class EventRows(LoadedRows):
         entity_id: str | None,
         root_id: str | None = None,
         depth: int = 0,
-        caused_by: str | None = None,
-        key: str | None = None,
-        trace: str | None = None,
-        occurred_at: int | None = None,
+        rest: NewEvent | None = None,
         repeated: bool = False,
     ) -> int:
         self._position = position = self._position + 1
@@ -59,14 +57,17 @@ class EventRows(LoadedRows):
         if type in self._last_of_topic:
             self._last_of_topic[type] = position
         about = (position, event_id, type, entity_type, entity_id, payload)
-        if root_id is None and caused_by is None and key is None and occurred_at is None:
-            if not (depth or trace or repeated):
-                self._plain_events += about
-                self._plain_events.append(now)
-                return position
-        happened_at = now if occurred_at is None else occurred_at
+        if rest is None and root_id is None and not depth and not repeated:
+            self._plain_events += about
+            self._plain_events.append(now)
+            return position
         self._events += about
-        self._events += (caused_by, root_id, depth, key, trace, repeated, happened_at, now)
+        if rest is None:
+            self._events += (None, root_id, depth, None, None, repeated, now, now)
+        else:
+            happened_at = now if rest.occurred_at is None else rest.occurred_at
+            self._events += (rest.caused_by, root_id, depth, rest.key, rest.trace, repeated)
+            self._events += (happened_at, now)
         return position
 
     def _flush_events(self) -> None:
