@@ -9,7 +9,7 @@ import functools
 import hashlib
 from builtins import type as class_of  # `type` is also the name of a parameter here
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CellType, CodeType
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
@@ -244,6 +244,12 @@ class Topic(Waitable[T_co]):
             raise BadValue("deliver", deliver, 'must be "next" or "latest"')
         if where is not None and not isinstance(where, str) and not callable(where):
             raise BadValue("where", where, "is neither CEL nor a function of the payload")
+        if where is not None and deliver == "latest":
+            raise BadValue(
+                "deliver",
+                deliver,
+                "cannot be had with where=: which event is the newest that fits is not known",
+            )
         code = None if where is None or isinstance(where, str) else where
         condition = Condition(
             "topic",
@@ -327,13 +333,44 @@ class _Part(Waitable[T_co]):
 def _name_of(function: Callable[..., object]) -> str:
     """By which a run knows its filter again: the cursor of a wait is kept for each.
 
-    Lambdas of one function have the same name, so what they do is part of it.
+    Lambdas of one function have the same name, and one lambda may be made for many values: so what it does, and what
+    it holds, is part of the name.
     """
-    name = str(getattr(function, "__qualname__", type(function).__name__))
+    if isinstance(function, functools.partial):
+        held = repr((_plain(function.args), _plain(sorted(function.keywords.items()))))
+        return _marked(_name_of(function.func), held)
+    name = str(getattr(function, "__qualname__", type(function).__qualname__))
     code = getattr(function, "__code__", None)
-    if "<lambda>" in name and code is not None:
-        name = f"{name}:{hashlib.blake2b(_does(code).encode(), digest_size=6).hexdigest()}"
-    return name[-limits.name_bytes_max :]
+    cells = [_content(one) for one in getattr(function, "__closure__", None) or ()]
+    given = (getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None))
+    if code is None or ("<lambda>" not in name and not cells and not any(given)):
+        return name[-limits.name_bytes_max :]
+    does = _does(code) if "<lambda>" in name else ""
+    return _marked(name, repr((does, _plain(cells), _plain(given))))
+
+
+def _marked(name: str, held: str) -> str:
+    mark = hashlib.blake2b(held.encode(errors="replace"), digest_size=6).hexdigest()
+    return f"{name}:{mark}"[-limits.name_bytes_max :]
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _plain(value: object) -> object:
+    """What is the same in every process: plain values as they are, of others the type."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes():
+            return value
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case dict():
+            return [(_plain(key), _plain(one)) for key, one in sorted(value.items(), key=repr)]
+    return type(value).__qualname__
 
 
 def _does(code: CodeType) -> str:

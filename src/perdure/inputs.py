@@ -338,7 +338,15 @@ def checked_limit(limit: int) -> int:
 def checked_id(what: str, value: str) -> str:
     if not isinstance(value, str):
         raise BadValue(what, value, f"is a {type(value).__name__}; give the id that was answered")
-    return value
+    return limits.check_key(value) if not value.isascii() else value
+
+
+def checked_position(value: Any) -> int:
+    """A place on the ledger, as an event or a listing shows it."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 0 <= value <= limits.int_max:
+        raise BadValue("position", value, "must be a whole number from 0, as an event has it")
+    return int(value)
 
 
 def checked_time(what: str, moment: datetime | None) -> int | None:

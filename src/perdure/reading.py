@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.engine import Engine, Life, Settings
 from perdure.errors import Conflict, UnknownSubscription, UnknownWorkflow, refusal_error
-from perdure.inputs import checked_limit
+from perdure.inputs import at_least, checked_limit, checked_position
 from perdure.ledger.definitions import (
     CatchUp,
     Handler,
@@ -254,7 +254,8 @@ class Reading:
         Refused (Conflict) while a worker that lives reads for it. One that code still defines begins anew.
         """
         engine = self._engine()
-        outcome = await engine.coordinator.submit(ops.DropConsumer(name=name))
+        drop = ops.DropConsumer(name=check_name("consumer", name))
+        outcome = await engine.coordinator.submit(drop)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, name, "")
 
@@ -288,6 +289,8 @@ class Reading:
     ) -> Page[ParkedEvent]:
         """Events that a consumer could not deal with, and why."""
         limit = checked_limit(limit)
+        if consumer is not None:
+            check_name("consumer", consumer)
         seen = decode_cursor(after, tuple[str, int, str]) if after else None
         rows = await self._engine().store.parked(consumer, seen, limit + 1)
         return page(
@@ -299,11 +302,13 @@ class Reading:
 
     async def refire(self, consumer: str, position: int, subscription: str = "") -> bool:
         """Deal with a parked event once more. False if it failed again: it stays parked, with the new reason."""
-        return await refire(self._bench(), consumer, position, subscription)
+        place = _checked_place(position, subscription)
+        return await refire(self._bench(), check_name("consumer", consumer), *place)
 
     async def drop_parked(self, consumer: str, position: int, subscription: str = "") -> bool:
         """Forget a parked event; False if it is not parked."""
-        drop = ops.DropParked(consumer=consumer, events=((position, subscription),))
+        place = _checked_place(position, subscription)
+        drop = ops.DropParked(consumer=check_name("consumer", consumer), events=(place,))
         return (await self._engine().coordinator.submit(drop)).count > 0
 
     async def deferred(
@@ -317,6 +322,7 @@ class Reading:
 
     async def release_deferred(self, position: int, subscription: str) -> bool:
         """Start what was put off, whatever bound it broke; False if it is not there or could not be started."""
+        position, subscription = _checked_place(position, subscription)
         bench = self._bench()
         desk = bench.desk
         table = await load_table(bench.store, desk.registry, bench.readers, desk.ids, None)
@@ -338,7 +344,7 @@ class Reading:
 
     async def drop_deferred(self, position: int, subscription: str) -> bool:
         """Forget a start that was put off; False if it is not there."""
-        return await self._drain(position, subscription, None, None)
+        return await self._drain(*_checked_place(position, subscription), None, None)
 
     async def _drain(
         self, position: int, subscription: str, start: ops.StartRun | None, reason: str | None
@@ -398,8 +404,17 @@ class Reading:
         """
         engine = self._engine()
         keep_us = None if older_than is None else parse_duration(older_than)
+        if keep is not None:
+            at_least("keep", keep, 0)
         if older_than is None and keep is None:
             keep_us, keep = self._settings.keep_events_us, self._settings.keep_events_max
         if keep_us is None and keep is None:
             raise BadValue("older_than", None, "or keep is needed: this app has no keep_events=")
         return await trim(engine.coordinator, self._clock, keep_us, keep, force)
+
+
+def _checked_place(position: Any, subscription: Any) -> tuple[int, str]:
+    """Which event, and for which rule: "" for a consumer of one's own."""
+    named = subscription == "" and isinstance(subscription, str)
+    name = "" if named else check_name("subscription", subscription)
+    return checked_position(position), name

@@ -33,7 +33,11 @@ class Service:
             try:
                 await loop()
                 return
-            except Exception:
+            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+                raise
+            except (
+                BaseException
+            ):  # of user code perhaps: a loop that dies of it would be missed for ever
                 if asyncio.get_running_loop().time() - began > _pause_longest_s:
                     pause_s = _pause_first_s  # it had recovered: this is another failure
                 log.exception("%s failed; it starts again in %.2f s", name, pause_s)

@@ -122,6 +122,8 @@ class Telling:
         """
         engine = self._engine()
         made: list[ops.NewEvent | Refused] = []
+        if not isinstance(events, Iterable):
+            raise BadValue("events", events, "are not several: give a list of events")
         for given in events:
             try:
                 made.append(_made(engine, await _with_cause(engine, as_fact(given))))
@@ -311,7 +313,7 @@ async def _with_cause(engine: Engine, fact: Fact) -> Fact:
     """The event itself for one who has only its id: what it leads to belongs to its chain."""
     if not isinstance(fact.caused_by, str):
         return fact
-    found = await engine.store.event(fact.caused_by)
+    found = await engine.store.event(checked_id("caused_by", fact.caused_by))
     return fact if found is None else replace(fact, caused_by=event_of(found))
 
 

@@ -358,7 +358,7 @@ def consumer_info(row: ConsumerRecord, last: int, now: int) -> ConsumerInfo:
 class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A rule: events of a pattern start a workflow. With `code`, `where`, `map` and `key` may name functions.
 
-    Events after `position` count; those between `behind` and it are still to be caught up with.
+    Events after `position` count; those between `behind` and `until` are still to be caught up with.
     """
 
     name: str
@@ -371,6 +371,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool
     position: int
     behind: int | None
+    until: int
     created_at: datetime
 
 

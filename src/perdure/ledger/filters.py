@@ -31,6 +31,9 @@ from perdure.store.base import MatchPlace, Store
 _look_every_s: Final = 5.0
 _ledger_every_s: Final = 1.0
 
+# Filters are asked on the loop, some ten microseconds each: others are let in after so many.
+_asked_per_breath = 200
+
 Place = tuple[str, str, int]  # run_id, path, ix
 
 
@@ -149,6 +152,13 @@ class Matcher(Service):
             try:
                 await self._meet()
                 await self._judge_all()
+            except BaseException:
+                # What was found and not told must be found again.
+                self._examined = 0
+                for judged in self._known.values():
+                    judged.examined = judged.watcher.after
+                self._work.set()
+                raise
             finally:
                 self._busy = False
 
@@ -179,10 +189,15 @@ class Matcher(Service):
         """Ask the filters of every event of their topic up to the end; each until one passes."""
         about = check_entity(entity) if entity else None
         verdicts: list[ops.ResolveWait] = []
+        asked = 0
         more = True
         while more and group:
             events = await self._store.events(after, limits.page_rows_max, type=topic, entity=about)
             for event in events:
+                asked += len(group)
+                if asked >= _asked_per_breath:
+                    asked = 0
+                    await asyncio.sleep(0)
                 judged = [(one, _judged(one, event)) for one in group]
                 group = [one for one, found in judged if found is None]
                 verdicts += [found for _, found in judged if found is not None]

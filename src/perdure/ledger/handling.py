@@ -11,7 +11,7 @@ import logging
 from perdure.ledger.batches import Batch, Desk
 from perdure.ledger.definitions import ConsumerDef, Handler
 from perdure.ledger.reader import Means, Reader
-from perdure.ledger.rules import own_key, told
+from perdure.ledger.rules import ENDS_THE_PROCESS, own_key, told
 from perdure.model import ops
 from perdure.model.events import event_of
 from perdure.model.keys import consumer_scope
@@ -114,17 +114,25 @@ async def call(
     batch = Batch(desk, consumer, events, replay=replay, key_suffix=key_suffix)
     try:
         await handler(batch)
+        if _is_cancelled():  # a handler that swallows that must not keep the app open
+            raise asyncio.CancelledError
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if _is_cancelled():
             raise  # the app closes
         raise HandlerFailed("CancelledError: the handler cancelled itself") from error
-    except Exception as error:
+    except ENDS_THE_PROCESS:
+        raise
+    except BaseException as error:
         log.warning("the handler of consumer %r failed", consumer, exc_info=True)
         raise HandlerFailed(told(error)) from error
     finally:
         effects = batch.close()
     return effects
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def unfinished(

@@ -178,5 +178,8 @@ def _cap(record: EventRecord, matched: int, cap: int, ids: Ids) -> ops.Effect:
         type=_capped,
         payload=_encode(facts).decode(),
         caused_by=_encode(Cause(event_id=record.event_id, consumer=RUNNER)).decode(),
+        root_id=record.root_id
+        or record.event_id,  # of the chain, or what it starts would be without bound
+        depth=record.depth + 1,
     )
     return ops.Effect(op=ops.Emit(events=(new,)), position=record.position)

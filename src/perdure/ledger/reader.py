@@ -135,6 +135,11 @@ class Reader:
             self._woken.set()
 
     @property
+    def is_to_stop(self) -> bool:
+        """Whether no further batch may begin: somebody steered the consumer, by a hint or as its own commit showed."""
+        return self._stale or self.record is None or self.record.paused
+
+    @property
     def settled(self) -> bool:
         """Whether nothing happens until the clock moves or somebody does something."""
         if not self._resting or self._woken.is_set():
@@ -290,10 +295,10 @@ class Reader:
         until = self.means.head()
         await self.read()
         while max(self.position, self._end) < until:
-            if self._stale:
+            if self.is_to_stop:
                 return  # the tick is not over: it goes on from the row
             await self.read()
-        self._due = self._stale
+        self._due = self.is_to_stop
 
     async def read(self) -> None:
         """Read on by a batch or more, and deal with it."""
@@ -302,7 +307,7 @@ class Reader:
             self.pass_over(upto)
         for part, until in _parts(found, upto, self.batch):
             await self.deal(part, until)
-            if self._stale:
+            if self.is_to_stop:
                 return
 
     async def gather(self) -> tuple[list[EventRecord], int]:

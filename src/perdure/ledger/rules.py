@@ -33,6 +33,8 @@ from perdure.registry import Registry, Workflow
 Function = Callable[[Event], Any]
 _event_codec = codec_for(Event)
 _encode = msgspec.json.encode
+# What user code may raise that is not its own failure.
+ENDS_THE_PROCESS = (KeyboardInterrupt, SystemExit)
 
 
 class Rule:
@@ -139,7 +141,9 @@ def asked(rule: Rule, record: EventRecord, event: Event) -> bool:
     """Whether the rule matches; raises Unstartable if it cannot be told."""
     try:
         return rule.matches(record, event)
-    except Exception as error:
+    except ENDS_THE_PROCESS:
+        raise
+    except BaseException as error:  # whatever a function raises, the others go on
         raise Unstartable(f"where: {told(error)}") from error
 
 
@@ -150,9 +154,9 @@ def start_of(
     try:
         version, text = _input(row, rule, record, event, known)
         key = rule.key_of(record, event)
-    except Unstartable:
+    except (Unstartable, *ENDS_THE_PROCESS):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise Unstartable(told(error)) from error
     return ops.StartRun(
         run_id=ids.ulid(),
@@ -170,10 +174,16 @@ def start_of(
     )
 
 
-def told(error: Exception) -> str:
-    """An error as a reason that is stored."""
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return words[: limits.error_message_chars_max]
+def told(error: BaseException) -> str:
+    """An error as a reason that is stored, whatever its text does: a reason that fails would be asked for ever."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be had"
+    words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    # A lone surrogate, as in the name of a file, is no text that a store takes.
+    plain = words[: limits.error_message_chars_max].encode(errors="backslashreplace").decode()
+    return plain[: limits.error_message_chars_max]
 
 
 def _input(

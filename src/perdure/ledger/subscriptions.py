@@ -6,6 +6,7 @@ that begins in the past catches up by a cursor of its own, beside the others. Th
 are to judge: whoever subscribes before an event is written is asked about it, in whatever process it was done.
 """
 
+import asyncio
 import logging
 from collections import Counter
 
@@ -24,6 +25,8 @@ log = logging.getLogger("perdure.ledger")
 _page = limits.page_rows_max
 # So many starts are committed at once; a cursor may stand between any two events.
 _starts_per_commit = 500
+# Rules are asked on the loop, some ten microseconds each: others are let in after so many.
+_judged_per_breath = 200
 # How long events may wait to be passed over, when nothing subscribes to anything.
 _idle_look_us = 5_000_000
 
@@ -100,14 +103,19 @@ class Runner(Reader):
 
     async def _deal_with(self, records: list[EventRecord], upto: int) -> None:
         made = Made()
+        judged = 0
         for record in records:
             matches = self._table.matching(record)
             if matches:
                 self._judge(record, matches, made)
+                judged += len(matches)
+                if judged >= _judged_per_breath:
+                    judged = 0
+                    await asyncio.sleep(0)
             if len(made) >= _starts_per_commit:
                 await self._commit(record.position, made)
                 made = Made()
-                if self._stale:
+                if self.is_to_stop:
                     return
         if len(made):
             await self._commit(upto, made)
@@ -142,7 +150,7 @@ class Runner(Reader):
         while behind := self._table.behind():
             for match in behind:
                 await self._catch_up(match)
-                if self._stale:
+                if self.is_to_stop:
                     return
             await self._load()
             if self.cron is None:
@@ -157,7 +165,7 @@ class Runner(Reader):
         behind = row.behind or 0
         pattern = parse_pattern(row.pattern)
         records = await self.means.store.events(behind, _page)
-        upto = min(records[-1].position, row.position) if records else row.position
+        upto = min(records[-1].position, row.until) if records else row.until
         made = Made()
         for record in records:
             if record.position <= upto and pattern.matches(record.type):

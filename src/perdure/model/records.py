@@ -308,8 +308,9 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     code: bool = False
     enabled: bool = True
     position: int = 0  # events after it count
-    # Events from here to `position` are still to be caught up with, apart from the runner's own cursor.
+    # Events from here to `until` are still to be caught up with, apart from the runner's own cursor.
     behind: int | None = None
+    until: int = 0
     created_at: int = 0
 
 

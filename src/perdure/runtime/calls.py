@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from perdure.channels import Clause, RunEnd, TimedOut, Won
-from perdure.errors import Undecodable, WaitTimeout, error_from_record
+from perdure.errors import StepFailed, Undecodable, WaitTimeout, error_from_record
 from perdure.model.codec import BadPayload, Codec
 from perdure.model.ops import ContinueAs, Emit, Put, SendSignal, StartRun
 from perdure.model.outcomes import Duplicate, decode_answer
@@ -148,9 +148,17 @@ class WaitCall(Durable[T]):
             if clause.signal is not None or clause.channel is not None:
                 raise Rejected(str(error)) from error
             raise Undecodable(self.path, str(error)) from error
-        if clause.where is not None and not clause.where(value):
+        if clause.where is not None and not self._passes(clause.where, value):
             raise Rejected("the wait's own filter said no", passed=True)
         return value
+
+    def _passes(self, where: Callable[[Any], object], value: Any) -> bool:
+        try:
+            return bool(where(value))
+        except (Exception, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # nothing but the workflow may get that
+            raise StepFailed(type(error).__name__, str(error), path=self.path) from error
 
 
 class SendCall(Durable[T]):

@@ -227,7 +227,8 @@ class Worker(Service):
                 release = ops.Release(run_id=run_id, fence=op.claim.fence, revision=revision)
                 self.post(release, _ignore)
         elif taken:
-            self._spawn("taken", functools.partial(self._load_ours, list(taken)))
+            self._reserved += len(taken)  # until they are counted as being loaded
+            self._spawn("taken", functools.partial(self._load_taken, list(taken)))
         if isinstance(outcome, Counted) and outcome.more and not self._fanning_out:
             self._fan_out()
 
@@ -273,6 +274,10 @@ class Worker(Service):
             limit=max(room, 0),
             workflows=self.registry.keys(),
         )
+
+    async def _load_taken(self, run_ids: list[str]) -> None:
+        self._reserved -= len(run_ids)
+        await self._load_ours(run_ids)
 
     async def _load_ours(self, run_ids: list[str]) -> None:
         """Load what was just claimed."""

@@ -12,43 +12,42 @@ CREATE TABLE commits (
     batch_id text not null unique,
     at integer not null
 ) strict;
-INSERT INTO "commits" VALUES(1,'01M7HH5BBPPBRPHFAVJ0GS0000',1794811014519063);
-INSERT INTO "commits" VALUES(2,'01M7HH5BBSVM1SPAJKSC960000',1794811014521463);
-INSERT INTO "commits" VALUES(3,'01M7HH5BBZ3G8X4SNVSC330000',1794811014527970);
-INSERT INTO "commits" VALUES(4,'01M7HH5BC3A1W5EN6N2W0N0000',1794811014532216);
-INSERT INTO "commits" VALUES(5,'01M7HH5BCBRAPB388S49V40000',1794811014539416);
-INSERT INTO "commits" VALUES(6,'01M7HH5BCDT7H7B642XHJ20000',1794811014542161);
-INSERT INTO "commits" VALUES(7,'01M7HH5BCJNJQW7R41TT480000',1794811014547177);
-INSERT INTO "commits" VALUES(8,'01M7HH5BCNRKRSTHBHD1000000',1794811014550014);
-INSERT INTO "commits" VALUES(9,'01M7HH5BCRXZ8KABMP2BBG0000',1794811014552790);
-INSERT INTO "commits" VALUES(10,'01M7HH5BCT1C1JRNJ29YB80000',1794811014555216);
-INSERT INTO "commits" VALUES(11,'01M7HH5BCWX15JFBB7P3MF0000',1794811014557147);
-INSERT INTO "commits" VALUES(12,'01M7HH5BCYCRYKAKPGXS460000',1794811014558720);
-INSERT INTO "commits" VALUES(13,'01M7HH5BD0S0WEK1HTPD5D0000',1794811014561382);
-INSERT INTO "commits" VALUES(14,'01M7HH5BD4N4YXMFA3ZH820000',1794811014564566);
-INSERT INTO "commits" VALUES(15,'01M7HH5BD6ETB7YEB7JCZV0000',1794811014567067);
-INSERT INTO "commits" VALUES(16,'01M7HH5BDBNTDK43H1PM6Z0000',1794811014571520);
-INSERT INTO "commits" VALUES(17,'01M7HH5BDDZGJQTP5FC0RX0001',1794811014574201);
-INSERT INTO "commits" VALUES(18,'01M7HH5BDHW2GG54HCK0WS0000',1794811014578029);
-INSERT INTO "commits" VALUES(19,'01M7HH5BDKVGSV7DT54QA90001',1794811014579890);
-INSERT INTO "commits" VALUES(20,'01M7HH5BDPDJYFZPP3J32P0000',1794811014582234);
-INSERT INTO "commits" VALUES(21,'01M7HH5BDQADZWVHQV2XR20001',1794811014584053);
-INSERT INTO "commits" VALUES(22,'01M7HH5BDSZW25TE90KQ5Y0001',1794811014585923);
-INSERT INTO "commits" VALUES(23,'01M7HH5BE05406891ACNK60000',1794811014592179);
-INSERT INTO "commits" VALUES(24,'01M7HH5BE25PZ880AG3PTC0000',1794811014595103);
-INSERT INTO "commits" VALUES(25,'01M7HH5BE73EXNKR4J6Y6Y0000',1794811014599700);
-INSERT INTO "commits" VALUES(26,'01M7HH5BE9VK3P4YKECP6W0000',1794811014601381);
-INSERT INTO "commits" VALUES(27,'01M7HH5BEB4QCFDT3ZN34E0000',1794811014603892);
-INSERT INTO "commits" VALUES(28,'01M7HH5BEGVNHVFWK642C50000',1794811014609066);
-INSERT INTO "commits" VALUES(29,'01M7HH5BEMPXF5TH18NH9T0000',1794811014612588);
-INSERT INTO "commits" VALUES(30,'01M7HH5BEXPAQQTG788SYP0000',1794811014622241);
-INSERT INTO "commits" VALUES(31,'01M7HH5BF1M4PTRP3CVK6X0000',1794811014625910);
-INSERT INTO "commits" VALUES(32,'01M7HH5BF5XCWV1G8WT1G40000',1794811014629975);
-INSERT INTO "commits" VALUES(33,'01M7HH5BFBVAVM7VPA4QBW0000',1794811014635611);
-INSERT INTO "commits" VALUES(34,'01M7HH5BFDDCT8Y2Y1MTBD0000',1794811014637596);
-INSERT INTO "commits" VALUES(35,'01M7HH5BFFW51X8V339F1M0000',1794811014639742);
-INSERT INTO "commits" VALUES(36,'01M7HH5BFHRX2PQ0NDRFHT0000',1794811014642037);
-INSERT INTO "commits" VALUES(37,'01M7HH5BFKYW31C7KBH6NC0000',1794811014643614);
+INSERT INTO "commits" VALUES(1,'01M7HMSPNWF9VABRXW55TG0001',1794814827197308);
+INSERT INTO "commits" VALUES(2,'01M7HMSPNZAMSCGM951EWT0000',1794814827199473);
+INSERT INTO "commits" VALUES(3,'01M7HMSPP793J02BAKNQTX0000',1794814827208189);
+INSERT INTO "commits" VALUES(4,'01M7HMSPPDK565F9TV2KVC0000',1794814827215724);
+INSERT INTO "commits" VALUES(5,'01M7HMSPPJS8EZBARQNP910000',1794814827219029);
+INSERT INTO "commits" VALUES(6,'01M7HMSPPM0081DH6WNB7M0000',1794814827221440);
+INSERT INTO "commits" VALUES(7,'01M7HMSPPSV50GCDA13Y3R0000',1794814827225386);
+INSERT INTO "commits" VALUES(8,'01M7HMSPPVSCB0PA16YMZA0000',1794814827227493);
+INSERT INTO "commits" VALUES(9,'01M7HMSPPYJS444KT547QB0000',1794814827230496);
+INSERT INTO "commits" VALUES(10,'01M7HMSPQ1MEDBGW9X38P40000',1794814827233584);
+INSERT INTO "commits" VALUES(11,'01M7HMSPQ4BKA6QKW0ACC10000',1794814827237030);
+INSERT INTO "commits" VALUES(12,'01M7HMSPQ7A17V901QJT380000',1794814827239160);
+INSERT INTO "commits" VALUES(13,'01M7HMSPQC0N9054G07YBC0000',1794814827245408);
+INSERT INTO "commits" VALUES(14,'01M7HMSPQJ696V1QVF2QC00000',1794814827251707);
+INSERT INTO "commits" VALUES(15,'01M7HMSPQS0XKDRV1592JB0000',1794814827257958);
+INSERT INTO "commits" VALUES(16,'01M7HMSPQXB8JQ410494RV0001',1794814827261783);
+INSERT INTO "commits" VALUES(17,'01M7HMSPR6KWWW1CHJ7DB70000',1794814827270895);
+INSERT INTO "commits" VALUES(18,'01M7HMSPRAZPD4VFNRNVD80001',1794814827274390);
+INSERT INTO "commits" VALUES(19,'01M7HMSPRE7WRXTHM0MF5F0000',1794814827278292);
+INSERT INTO "commits" VALUES(20,'01M7HMSPRJKAAP66XP7TS90001',1794814827282342);
+INSERT INTO "commits" VALUES(21,'01M7HMSPRM14GB51AW101E0001',1794814827284696);
+INSERT INTO "commits" VALUES(22,'01M7HMSPRTV0F39683ZK5R0000',1794814827290375);
+INSERT INTO "commits" VALUES(23,'01M7HMSPRWN2TEVKBD9G8K0000',1794814827294611);
+INSERT INTO "commits" VALUES(24,'01M7HMSPS3QHGVZEK8YTX50000',1794814827299719);
+INSERT INTO "commits" VALUES(25,'01M7HMSPS606M1MZ7K8THF0000',1794814827302561);
+INSERT INTO "commits" VALUES(26,'01M7HMSPSA0F6AGM362D510000',1794814827306587);
+INSERT INTO "commits" VALUES(27,'01M7HMSPSFJAK6MG21GCY20000',1794814827311880);
+INSERT INTO "commits" VALUES(28,'01M7HMSPSJ3AFCMCTZX2KF0000',1794814827315795);
+INSERT INTO "commits" VALUES(29,'01M7HMSPSWX89022PVEZ650000',1794814827325104);
+INSERT INTO "commits" VALUES(30,'01M7HMSPSZKJRKX8G914EB0000',1794814827327408);
+INSERT INTO "commits" VALUES(31,'01M7HMSPT1A2XTVY3RB8200000',1794814827329561);
+INSERT INTO "commits" VALUES(32,'01M7HMSPT7N69QVA7WNX8P0000',1794814827336059);
+INSERT INTO "commits" VALUES(33,'01M7HMSPTC4YYZYN9EJFEX0000',1794814827340560);
+INSERT INTO "commits" VALUES(34,'01M7HMSPTEVMWME6CVEWVH0000',1794814827343119);
+INSERT INTO "commits" VALUES(35,'01M7HMSPTJHVM6SZWPA6T20000',1794814827347070);
+INSERT INTO "commits" VALUES(36,'01M7HMSPTMPW3XRTZHAH3Q0000',1794814827348862);
 CREATE TABLE consumers (
     name text primary key,
     patterns text not null,
@@ -64,7 +63,7 @@ CREATE TABLE consumers (
     error text,
     capped integer not null
 ) strict, without rowid;
-INSERT INTO "consumers" VALUES('workflow_runner','[]',1,1794811014527970,NULL,'UTC',0,NULL,'01M7HH5BBNF4K2DYSFHDFF0000',1704968358117201071,1794811014639742,NULL,0);
+INSERT INTO "consumers" VALUES('workflow_runner','[]',1,1794814827208189,NULL,'UTC',0,NULL,'01M7HMSPNWF9VABRXW55TG0000',3058295452881112932,1794814827343119,NULL,0);
 CREATE TABLE cursors (
     run_id text not null,
     branch text not null,
@@ -115,20 +114,20 @@ CREATE TABLE events (
     repeated integer not null default 0,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "events" VALUES(1,'01M7HH5BBZK01GM800N2KS0000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794811014527970,1794811014527970,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(2,'01M7HH5BCBGNQY33M2ZK590000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794811014539416,1794811014539416,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(3,'01M7HH5BCKP3S04B44MF230000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794811014547177,1794811014547177,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(4,'01M7HH5BCPTKG4411486VJ0000','workflow.run_started','run','01M7HH5BCK1YZZHE4SF003ADKJ','{"run_id":"01M7HH5BCK1YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794811014550014,1794811014550014,NULL,NULL,1,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(5,'01M7HH5BCY15A54ZB091KF0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794811014558720,1794811014558720,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(6,'01M7HH5BD42SG538ZRMW020000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794811014564566,1794811014564566,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(7,'01M7HH5BDJDK2QAPY0V5ZS0000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794811014578029,1794811014578029,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(8,'01M7HH5BDKVGSV7DT54QA90000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDKVGSV7DT54QA90000","name":"item","path":"item","payload":0}',1794811014579890,1794811014579890,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(9,'01M7HH5BDNFKTA8EYTNND70000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDNFKTA8EYTNND70000","name":"item","path":"item#2","payload":1}',1794811014582234,1794811014582234,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(10,'01M7HH5BDQADZWVHQV2XR20000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDQADZWVHQV2XR20000","name":"item","path":"item#3","payload":2}',1794811014584053,1794811014584053,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(11,'01M7HH5BDS8YB4E42XG5Z70000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794811014585923,1794811014585923,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(12,'01M7HH5BDSZW25TE90KQ5Y0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HH5BDSZW25TE90KQ5Y0000","name":"item","path":"item","payload":3}',1794811014592179,1794811014592179,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(13,'01M7HH5BE7KEAGTZ1GFVHM0000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794811014599700,1794811014599700,NULL,NULL,0,NULL,NULL,0,'json/1');
-INSERT INTO "events" VALUES(14,'01M7HH5BFD5WEXKX4HV54G0000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794811014637596,1794811014637596,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(1,'01M7HMSPP8HP4J9WPCXPQQ0000','workflow.run_started','run','approval','{"run_id":"approval","workflow":"approval","version":1}',1794814827208189,1794814827208189,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(2,'01M7HMSPPKJM62YDKZ9C050000','workflow.run_started','run','waiter','{"run_id":"waiter","workflow":"waiter","version":1}',1794814827219029,1794814827219029,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(3,'01M7HMSPPSAMVYMQHSY1K20000','workflow.run_started','run','parent','{"run_id":"parent","workflow":"stuck","version":1}',1794814827225386,1794814827225386,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(4,'01M7HMSPPVJNJS0P0G8EDY0000','workflow.run_started','run','01M7HMSPPS1YZZHE4SF003ADKJ','{"run_id":"01M7HMSPPS1YZZHE4SF003ADKJ","workflow":"waiter","version":1}',1794814827227493,1794814827227493,NULL,NULL,1,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(5,'01M7HMSPQ5EKADWRDKA2CY0000','workflow.run_started','run','sleeper','{"run_id":"sleeper","workflow":"sleeper","version":1}',1794814827237030,1794814827237030,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(6,'01M7HMSPQDTHV7V4RZ5T2N0000','workflow.run_started','run','paused','{"run_id":"paused","workflow":"waiter","version":1}',1794814827245408,1794814827245408,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(7,'01M7HMSPR6AQ7ZYE07A9330000','workflow.run_started','run','collector','{"run_id":"collector","workflow":"collector","version":1}',1794814827270895,1794814827270895,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(8,'01M7HMSPRAZPD4VFNRNVD80000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HMSPRAZPD4VFNRNVD80000","name":"item","path":"item","payload":0}',1794814827274390,1794814827274390,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(9,'01M7HMSPRD31MW1VT9FSHT0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HMSPRD31MW1VT9FSHT0000","name":"item","path":"item#2","payload":1}',1794814827278292,1794814827278292,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(10,'01M7HMSPRJKAAP66XP7TS90000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HMSPRJKAAP66XP7TS90000","name":"item","path":"item#3","payload":2}',1794814827282342,1794814827282342,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(11,'01M7HMSPRMK7XMDVP6GB350000','workflow.run_continued','run','collector','{"run_id":"collector","workflow":"collector","generation":1,"to":"collector"}',1794814827284696,1794814827284696,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(12,'01M7HMSPRM14GB51AW101E0000','signal.delivered','run','collector','{"run_id":"collector","workflow":"collector","signal_id":"01M7HMSPRM14GB51AW101E0000","name":"item","path":"item","payload":3}',1794814827290375,1794814827290375,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(13,'01M7HMSPS3N74FQQS924C00000','workflow.run_started','run','order','{"run_id":"order","workflow":"order","version":1}',1794814827299719,1794814827299719,NULL,NULL,0,NULL,NULL,0,'json/1');
+INSERT INTO "events" VALUES(14,'01M7HMSPTC2XCXRCHX98JK0000','workflow.run_completed','run','order','{"run_id":"order","workflow":"order"}',1794814827340560,1794814827340560,NULL,NULL,0,NULL,NULL,0,'json/1');
 CREATE TABLE fan_outs (
     position integer primary key
 ) strict;
@@ -142,12 +141,12 @@ CREATE TABLE keys (
     expires_at integer,
     primary key (scope, key)
 ) strict, without rowid;
-INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7HH5BDDZGJQTP5FC0RX0000","replaced":null}','paused',1794811014574201,NULL);
+INSERT INTO "keys" VALUES('signal/paused/go','k','"kept"','{"outcome":"buffered","signal_id":"01M7HMSPQXB8JQ410494RV0000","replaced":null}','paused',1794814827261783,NULL);
 CREATE TABLE meta (
     name text primary key,
     value text not null
 ) strict, without rowid;
-INSERT INTO "meta" VALUES('created','01M7HH5BBKPXT9NCCVMAB60000');
+INSERT INTO "meta" VALUES('created','01M7HMSPNRFNRZF802JJC40000');
 INSERT INTO "meta" VALUES('min_code','1');
 INSERT INTO "meta" VALUES('schema','1');
 CREATE TABLE parked (
@@ -201,14 +200,14 @@ CREATE TABLE runs (
     event_id text,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794811014527970,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,1,NULL,'json/1');
-INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794811014539416,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,2,NULL,'json/1');
-INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794811014547177,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,3,NULL,'json/1');
-INSERT INTO "runs" VALUES('01M7HH5BCK1YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794811014550014,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,NULL,4,NULL,'json/1');
-INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794811014558720,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,5,NULL,'json/1');
-INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794811014564566,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,6,NULL,'json/1');
-INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794811014578029,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'7e0fc0b9e70c9fe4bb4a1e55bdac08b8',7,NULL,'json/1');
-INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794811014599700,0,NULL,0,3,NULL,1794811014637596,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,NULL,13,NULL,'json/1');
+INSERT INTO "runs" VALUES('approval','approval',1,'waiting','[1]',1794814827208189,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,1,NULL,'json/1');
+INSERT INTO "runs" VALUES('waiter','waiter',1,'waiting','[1]',1794814827219029,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,2,NULL,'json/1');
+INSERT INTO "runs" VALUES('parent','stuck',1,'waiting','[1]',1794814827225386,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,3,NULL,'json/1');
+INSERT INTO "runs" VALUES('01M7HMSPPS1YZZHE4SF003ADKJ','waiter',1,'waiting','[1]',1794814827227493,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,'parent','waiter',NULL,NULL,NULL,NULL,NULL,NULL,1,NULL,4,NULL,'json/1');
+INSERT INTO "runs" VALUES('sleeper','sleeper',1,'sleeping','[1]',1794814827237030,0,NULL,0,0,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,5,NULL,'json/1');
+INSERT INTO "runs" VALUES('paused','waiter',1,'paused','[2]',1794814827245408,0,NULL,0,1,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,6,NULL,'json/1');
+INSERT INTO "runs" VALUES('collector','collector',1,'waiting','[[0,1,2]]',1794814827270895,1,NULL,0,3,NULL,NULL,NULL,NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,'7e0fc0b9e70c9fe4bb4a1e55bdac08b8',7,NULL,'json/1');
+INSERT INTO "runs" VALUES('order','order',1,'completed','[1]',1794814827299719,0,NULL,0,3,NULL,1794814827340560,'["pay 1!","ship!","mail!"]',NULL,NULL,0,0,NULL,NULL,NULL,NULL,NULL,NULL,'{"stage":"shipped"}',NULL,0,NULL,13,NULL,'json/1');
 CREATE TABLE signals (
     signal_id text not null unique,
     position integer not null,
@@ -222,7 +221,7 @@ CREATE TABLE signals (
     expires_at integer,
     codec text not null default 'json/1'
 ) strict;
-INSERT INTO "signals" VALUES('01M7HH5BDDZGJQTP5FC0RX0000',17825793,'paused','go',NULL,'"kept"','latest','discard',1794811014574201,NULL,'json/1');
+INSERT INTO "signals" VALUES('01M7HMSPQXB8JQ410494RV0000',16777217,'paused','go',NULL,'"kept"','latest','discard',1794814827261783,NULL,'json/1');
 CREATE TABLE steps (
     run_id text not null,
     generation integer not null,
@@ -244,30 +243,30 @@ CREATE TABLE steps (
     codec text not null default 'json/1',
     unique (run_id, generation, path, superseded)
 ) strict;
-INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794811014530419,1794811014530515,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve"},{"kind":"timer","delay_us":3600000000}],"deadline_at":1794814614532216,"deadline_ix":1}',1794811014532216,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794811014542161,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7HH5BCK1YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794811014550014,1794811014550014,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}],"branch":"gather[1]/"}',1794811014550014,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7HH5BCK1YZZHE4SF003ADKJ"}],"branch":"gather[0]/"}',1794811014552790,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('01M7HH5BCK1YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794811014557147,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","delay_us":3600000000}],"deadline_at":1794814614561382,"deadline_ix":0}',1794811014561382,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794811014567067,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',19922945,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014579890,1794811014579890,NULL,0,'01M7HH5BDKVGSV7DT54QA90000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',20971522,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014582234,1794811014582234,NULL,0,'01M7HH5BDNFKTA8EYTNND70000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',20971521,'"take 0!"',NULL,1,NULL,NULL,1794811014581805,1794811014581873,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',22020098,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014584053,1794811014584053,NULL,0,'01M7HH5BDQADZWVHQV2XR20000','json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',22020097,'"take 1!"',NULL,1,NULL,NULL,1794811014583636,1794811014583774,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',23068673,'"take 2!"',NULL,1,NULL,NULL,1794811014585438,1794811014585494,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',24117249,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794811014592179,1794811014592179,NULL,0,'01M7HH5BDSZW25TE90KQ5Y0000','json/1');
-INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',25165825,'"take 3!"',NULL,1,NULL,NULL,1794811014594166,1794811014594268,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item"}]}',1794811014595103,NULL,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',27262978,'"paid"',NULL,1,NULL,NULL,1794811014601381,1794811014601381,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act','step','act','done',27262977,'"pay 1!"',NULL,1,NULL,NULL,1794811014600970,1794811014601054,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',32505857,'"ship!"',NULL,3,NULL,NULL,1794811014625074,1794811014625166,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',32505858,'"shipped"',NULL,1,NULL,NULL,1794811014625910,1794811014625910,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',33554433,'"mail!"',NULL,1,NULL,NULL,1794811014628447,1794811014629566,NULL,0,NULL,'json/1');
-INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',34603009,'null',NULL,1,0,'{"on":[{"kind":"timer","delay_us":5000}],"deadline_at":1794811014634975,"deadline_ix":0}',1794811014629975,1794811014635611,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'act','step','act','done',4194305,'"ask!"',NULL,1,NULL,NULL,1794814827211003,1794814827211105,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('approval',0,'approve','wait','approve','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"approve"},{"kind":"timer","delay_us":3600000000}],"deadline_at":1794818427215724,"deadline_ix":1}',1794814827215724,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('waiter',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794814827221440,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter','start','waiter','done',8388609,'"01M7HMSPPS1YZZHE4SF003ADKJ"',NULL,1,NULL,NULL,1794814827227493,1794814827227493,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}],"branch":"gather[1]/"}',1794814827227493,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('parent',0,'waiter.result','wait','waiter.result','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"run","target":"01M7HMSPPS1YZZHE4SF003ADKJ"}],"branch":"gather[0]/"}',1794814827230496,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('01M7HMSPPS1YZZHE4SF003ADKJ',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794814827237030,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('sleeper',0,'sleep','sleep','sleep','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"timer","delay_us":3600000000}],"deadline_at":1794818427239160,"deadline_ix":0}',1794814827239160,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('paused',0,'go','wait','go','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"go"}]}',1794814827251707,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item','wait','item','done',18874369,'0',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794814827274390,1794814827274390,NULL,0,'01M7HMSPRAZPD4VFNRNVD80000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#2','wait','item','done',19922946,'1',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794814827278292,1794814827278292,NULL,0,'01M7HMSPRD31MW1VT9FSHT0000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act','step','act','done',19922945,'"take 0!"',NULL,1,NULL,NULL,1794814827277720,1794814827277828,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'item#3','wait','item','done',20971522,'2',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794814827282342,1794814827282342,NULL,0,'01M7HMSPRJKAAP66XP7TS90000','json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#2','step','act','done',20971521,'"take 1!"',NULL,1,NULL,NULL,1794814827281797,1794814827281892,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',0,'act#3','step','act','done',22020097,'"take 2!"',NULL,1,NULL,NULL,1794814827284142,1794814827284204,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item','wait','item','done',23068673,'3',NULL,1,0,'{"on":[{"kind":"signal","target":"item"}]}',1794814827290375,1794814827290375,NULL,0,'01M7HMSPRM14GB51AW101E0000','json/1');
+INSERT INTO "steps" VALUES('collector',1,'act','step','act','done',24117249,'"take 3!"',NULL,1,NULL,NULL,1794814827292158,1794814827292253,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('collector',1,'item#2','wait','item','open',0,NULL,NULL,1,NULL,'{"on":[{"kind":"signal","target":"item"}]}',1794814827294611,NULL,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage','set','stage','done',26214402,'"paid"',NULL,1,NULL,NULL,1794814827302561,1794814827302561,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act','step','act','done',26214401,'"pay 1!"',NULL,1,NULL,NULL,1794814827302047,1794814827302135,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_at_third_try','step','act_at_third_try','done',31457281,'"ship!"',NULL,3,NULL,NULL,1794814827326960,1794814827327046,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'set.stage#2','set','stage','done',31457282,'"shipped"',NULL,1,NULL,NULL,1794814827327408,1794814827327408,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'act_in_thread','step','act_in_thread','done',32505857,'"mail!"',NULL,1,NULL,NULL,1794814827328714,1794814827329255,NULL,0,NULL,'json/1');
+INSERT INTO "steps" VALUES('order',0,'sleep','sleep','sleep','done',33554433,'null',NULL,1,0,'{"on":[{"kind":"timer","delay_us":5000}],"deadline_at":1794814827334561,"deadline_ix":0}',1794814827329561,1794814827336059,NULL,0,NULL,'json/1');
 CREATE TABLE subscriptions (
     name text primary key,
     pattern text not null,
@@ -279,6 +278,7 @@ CREATE TABLE subscriptions (
     enabled integer not null,
     position integer not null,
     behind integer,
+    until integer not null,
     created_at integer not null
 ) strict, without rowid;
 CREATE TABLE watchers (
@@ -297,13 +297,13 @@ CREATE TABLE watchers (
     held integer not null,
     primary key (run_id, path, ix)
 ) strict, without rowid;
-INSERT INTO "watchers" VALUES('01M7HH5BCK1YZZHE4SF003ADKJ','go',0,0,'signal','go',1794811014557147,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794811014532216,1794814614532216,1,'',0,'',0);
-INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794811014595103,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794811014550014,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7HH5BCK1YZZHE4SF003ADKJ',1794811014552790,NULL,NULL,'',0,'',0);
-INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794811014561382,1794814614561382,0,'',0,'',0);
-INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794811014542161,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('01M7HMSPPS1YZZHE4SF003ADKJ','go',0,0,'signal','go',1794814827237030,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('approval','approve',0,0,'signal','approve',1794814827215724,1794818427215724,1,'',0,'',0);
+INSERT INTO "watchers" VALUES('collector','item#2',0,1,'signal','item',1794814827294611,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('parent','go',0,0,'signal','go',1794814827227493,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('parent','waiter.result',0,0,'run','01M7HMSPPS1YZZHE4SF003ADKJ',1794814827230496,NULL,NULL,'',0,'',0);
+INSERT INTO "watchers" VALUES('sleeper','sleep',0,0,'timer','',1794814827239160,1794818427239160,0,'',0,'',0);
+INSERT INTO "watchers" VALUES('waiter','go',0,0,'signal','go',1794814827221440,NULL,NULL,'',0,'',0);
 CREATE TABLE workers (
     worker_id text primary key,
     started_at integer not null,

@@ -108,7 +108,7 @@ def _catch_up(tables: Tables, name: str, seen: int, position: int) -> bool:
     subscription = tables.subscription(name)
     if subscription is None or subscription.behind != seen:
         return False
-    behind = None if position >= subscription.position else position
+    behind = None if position >= subscription.until else position
     tables.put_subscription(replace(subscription, behind=behind))
     return True
 
@@ -276,20 +276,20 @@ def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None
 
 
 def tell_ledger(
-    tables: Tables,
-    type: str,
-    facts: dict[str, Any],
-    about: ops.Effect,
-    root_id: str | None = None,
+    tables: Tables, type: str, facts: dict[str, Any], about: ops.Effect, *, anew: bool = False
 ) -> None:
     """A fact about the ledger's own readers; always told, for somebody must act on it.
 
-    Only not about such a fact: whoever reads it and fails at that would hear of it for ever.
+    It belongs to the chain of the event it is about, one hop further (`anew`: with its depth from the beginning), or
+    whoever acts on it could go on for ever. For the same reason it is not told about such a fact.
     """
     event = tables.event_at(about.position)
     if event is not None and event.type == type:
         return
-    position = tables.append_event(type, _encode(facts).decode(), None, None, None, root_id)
+    root_id = None if event is None else event.root_id or event.event_id
+    depth = 0 if event is None or anew else event.depth + 1
+    text = _encode(facts).decode()
+    position = tables.append_event(type, text, None, None, None, root_id, depth)
     if tables.is_watched("topic", type):
         resume_later(tables, position)
 
@@ -313,7 +313,7 @@ def _is_put_off(tables: Tables, consumer: str, effect: ops.Effect, op: ops.Start
     facts = {"subscription": effect.subscription, "event_id": op.event_id, "root_id": op.root_id}
     # Its depth begins anew, so that it can start something itself; the count of its chain does not.
     told = {**facts, "depth": op.depth}
-    tell_ledger(tables, f"ledger.{reason}_capped", told, effect, op.root_id)
+    tell_ledger(tables, f"ledger.{reason}_capped", told, effect, anew=True)
     known = tables.consumer(consumer)
     if known is not None:
         tables.put_consumer(replace(known, capped=known.capped + 1))
@@ -372,11 +372,11 @@ def put_subscription(tables: Tables, op: ops.PutSubscription) -> Counted:
     if known is None:
         new = _new_subscription(tables, op)
     else:
-        kept = {"position": known.position, "behind": known.behind, "created_at": known.created_at}
-        new = replace(op.subscription, **kept)
+        kept = ("position", "behind", "until", "created_at")
+        new = replace(op.subscription, **{name: getattr(known, name) for name in kept})
         if op.keep_enabled:
             new = replace(new, enabled=known.enabled)
-        if new.enabled and not known.enabled and known.behind is None:
+        if new.enabled and not known.enabled:
             # What came while it was off does not count for it, whether the runner has passed that or not.
             new = replace(new, position=max(known.position, tables.last_position()))
     if new == known:
@@ -397,6 +397,7 @@ def _new_subscription(tables: Tables, op: ops.PutSubscription) -> SubscriptionRe
         op.subscription,
         position=max(start, reached),
         behind=start if start < reached else None,
+        until=reached,
         created_at=tables.now,
     )
 

@@ -19,7 +19,14 @@ from perdure.model.outcomes import (
     decode_answer,
     encode_answer,
 )
-from perdure.model.records import ChannelRecord, EventRecord, KeyRecord, RunRecord, WatcherRecord
+from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    EventRecord,
+    KeyRecord,
+    RunRecord,
+    WatcherRecord,
+)
 from perdure.store.handlers import timing, waiting
 from perdure.store.handlers.catalogue import misfit
 from perdure.store.handlers.facts import Taker, resume_later
@@ -291,6 +298,14 @@ def trim_ledger(tables: Tables, op: ops.TrimLedger) -> Trimmed:
     return Trimmed(count, more=chunk < upto, held_by=held_by if allowed < wanted else None)
 
 
+def _is_in_use(tables: Tables, consumer: ConsumerRecord, idle_before: int) -> bool:
+    """Whether it moved lately, or had nothing to read until lately: the ledger itself may have been quiet."""
+    if consumer.advanced_at >= idle_before:
+        return True
+    unread = tables.event_at(consumer.position + 1)
+    return unread is not None and unread.recorded_at >= idle_before
+
+
 def _needed(tables: Tables, op: ops.TrimLedger, last: int) -> tuple[int, str | None]:
     """Up to where nobody needs the ledger any more, and who needs what comes next."""
     # What is on its way to runs is not for an operator to force away: they were promised it.
@@ -300,7 +315,7 @@ def _needed(tables: Tables, op: ops.TrimLedger, last: int) -> tuple[int, str | N
         needed += [
             (one.position, one.name)
             for one in tables.consumers()
-            if one.advanced_at >= op.idle_before
+            if _is_in_use(tables, one, op.idle_before)
         ]
         oldest = tables.oldest_needed(op.idle_before)
         if oldest is not None:

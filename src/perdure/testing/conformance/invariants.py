@@ -238,7 +238,8 @@ async def _wrong_topics(store: Store, lives: list[Life]) -> AsyncIterator[str]:
             won = _won(step)
             event = by_id.get(step.taken_id or "")
             if won is not None and won.kind == "topic" and event is not None:
-                if (event.type, event.payload) != (won.target, step.value):
+                given = event.payload if step.error is None else None  # its filter failed on it
+                if (event.type, given) != (won.target, step.value):
                     yield f"W6 {life.run.run_id} has another value at {step.path} than its event"
         for watcher in life.watchers:
             if watcher.after > newest:
@@ -304,7 +305,7 @@ async def _wrong_readers(store: Store) -> AsyncIterator[str]:
             yield f"F4 consumer {consumer.name!r}: owner {consumer.owner!r}, fence {consumer.fence}"
     rules = await store.subscriptions()
     for rule in rules:
-        if rule.position > newest or (rule.behind is not None and rule.behind >= rule.position):
+        if rule.position > newest or (rule.behind is not None and rule.behind >= rule.until):
             yield f"K1 subscription {rule.name!r} is at {rule.position} of {newest}, {rule.behind}"
     positions = {one.event_id: one.position for one in await everything(store.events)}
     aside: list[ParkedRecord | DeferredRecord] = [

@@ -232,6 +232,7 @@ create table subscriptions (
     enabled integer not null,
     position integer not null,
     behind integer,
+    until integer not null,
     created_at integer not null
 ) strict, without rowid;
 
