@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -1062,6 +1062,9 @@ TestAgreement.settings = settings(settings.default, stateful_step_count=30)
 
 
 @given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")))
+@example(
+    seed=36879, home=None
+)  # one event for several branches of a run, in the order they have waited
 def test_a_batch_is_its_ops_one_by_one(seed: int, home: str | None) -> None:
     """Long lives: batches of 1 to 20 moves, with the clock moving between them."""
     chance = random.Random(seed)
@@ -1106,6 +1109,7 @@ def _one_turn_each(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
 
 
 @given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")), prefetch=st.booleans())
+@example(seed=309777889, home=None, prefetch=False)  # an event's id used anew after retention
 def test_a_batch_that_nobody_can_foresee_is_the_same_on_both(
     seed: int, home: str | None, prefetch: bool
 ) -> None:

@@ -239,19 +239,16 @@ def catch_up(tables: Tables, run: RunRecord) -> RunRecord:
     """
     if not tables.fan_outs():
         return run
-    by_path: dict[str, list[WatcherRecord]] = {}
+    found: dict[str, tuple[int, int, str, int, WatcherRecord, EventRecord]] = {}
     for watcher in tables.watchers(run.run_id):
-        if watcher.kind == "topic":
-            by_path.setdefault(watcher.path, []).append(watcher)
-    for watchers in by_path.values():
-        found = [
-            (event.position, watcher.ix, watcher, event)
-            for watcher in watchers
-            if (event := awaited_event(tables, watcher)) is not None
-        ]
-        if found:
-            _, _, watcher, event = min(found, key=lambda one: one[:2])
-            deliver_event(tables, tables.run(run.run_id) or run, watcher, event)
+        event = awaited_event(tables, watcher) if watcher.kind == "topic" else None
+        if event is not None:
+            path = watcher.path
+            one = (event.position, watcher.opened_at, path, watcher.ix, watcher, event)
+            found[path] = min(found.get(path, one), one, key=lambda each: (each[0], each[3]))
+    # The earlier event first, then who waits longer: the order is part of the run's history.
+    for *_, watcher, event in sorted(found.values(), key=lambda each: each[:3]):
+        deliver_event(tables, tables.run(run.run_id) or run, watcher, event)
     return tables.run(run.run_id) or run
 
 

@@ -237,6 +237,8 @@ async def _wrong_topics(store: Store, lives: list[Life]) -> AsyncIterator[str]:
         for step in life.steps:
             won = _won(step)
             event = by_id.get(step.taken_id or "")
+            if event is not None and event.recorded_at > (step.recorded_at or 0):
+                continue  # its id was used anew, after retention had taken the one that ended the wait
             if won is not None and won.kind == "topic" and event is not None:
                 given = event.payload if step.error is None else None  # its filter failed on it
                 if (event.type, given) != (won.target, step.value):
