@@ -58,6 +58,7 @@ class Coordinator:
         self.on_unknown: Callable[[], None] | None = None  # the worker reloads what it holds
         self.on_batch: list[Callable[[], None]] = []  # readers of the ledger: it may have moved
         self._queue: deque[Posted] = deque()
+        self._heavies = 0  # among what is queued
         self._untold: Iterator[Posted] = iter(())  # those of the batch that have no answer yet
         # A batch that is committed and whose answers wait until the next one is decided.
         self._held: tuple[list[Posted], list[Applied]] | None = None
@@ -176,6 +177,8 @@ class Coordinator:
             _tell((op, done, extra, future), _too_late())
             return
         self._queue.append((op, done, extra, future))
+        if op.heavy:
+            self._heavies += 1
         if not self._work.is_set():
             self._work.set()
 
@@ -220,11 +223,16 @@ class Coordinator:
         """What is queued, up to a bound. A heavy op closes its batch: what it leads to is then done while what came
         after it is written."""
         queue = self._queue
-        batch: list[Posted] = []
+        if not self._heavies and len(queue) <= limits.batch_ops_max:  # nearly always
+            batch = list(queue)
+            queue.clear()
+            return batch
+        batch = []
         while queue and len(batch) < limits.batch_ops_max:
             posted = queue.popleft()
             batch.append(posted)
             if posted[0].heavy:
+                self._heavies -= 1
                 break
         return batch
 
