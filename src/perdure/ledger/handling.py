@@ -7,6 +7,7 @@ events whose key this consumer has dealt with are left out; a key is remembered 
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 from perdure.ledger.batches import Batch, Desk
 from perdure.ledger.definitions import ConsumerDef, Handler
@@ -41,7 +42,16 @@ class HandlerReader(Reader):
         )
         self._definition = definition
 
-    async def deal(self, records: list[EventRecord], upto: int) -> None:
+    async def read(self) -> None:
+        found, upto = await self.gather()
+        if not found:
+            self.pass_over(upto)
+        for part, until in _parts(found, upto, self.batch):
+            await self._deal_with(part, until)
+            if self.is_to_stop:
+                return
+
+    async def _deal_with(self, records: list[EventRecord], upto: int) -> None:
         fresh = records
         keys: tuple[str, ...] = ()
         if self._definition.dedupe:
@@ -98,6 +108,16 @@ class HandlerReader(Reader):
 
     async def _call(self, records: list[EventRecord]) -> tuple[ops.Effect, ...]:
         return await call(self._definition.handler, self.means.desk, self.name, records)
+
+
+def _parts(
+    found: list[EventRecord], upto: int, size: int
+) -> Iterator[tuple[list[EventRecord], int]]:
+    """The events in batches, each with how far the cursor may go once it is dealt with."""
+    for first in range(0, len(found), size):
+        rest = first + size
+        until = upto if rest >= len(found) else found[rest].position - 1
+        yield found[first:rest], until
 
 
 async def call(

@@ -1,8 +1,8 @@
 """One reader of the ledger: who owns its cursor, what wakes it, when its schedule ticks.
 
-A reader claims its consumer, reads on from the cursor, hands what it wants to `deal`, and commits what became of it
-together with the cursor. It never trusts its memory over the row: whoever steers the consumer or takes it over makes
-the next commit fail, and the reader begins again from what is stored. Events that it does not want move only the
+A reader claims its consumer and reads on from the cursor; its kind says what a read is, and commits what became of the
+events together with the cursor. It never trusts its memory over the row: whoever steers the consumer or takes it over
+makes the next commit fail, and the reader begins again from what is stored. Events that it does not want move only the
 cursor in memory; that is saved now and then, not for each commit of others.
 
 A live reader is woken by the commits of this process, one with a schedule by its ticks; a slow poll stands behind
@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -59,7 +60,7 @@ class CursorLost(Exception):
     """The consumer was steered, or is somebody else's now: what was under way is not committed."""
 
 
-class Reader:
+class Reader(ABC):
     """Reads on, for as long as `run` is awaited. Subclasses say what they want and how they deal with it."""
 
     def __init__(
@@ -98,11 +99,11 @@ class Reader:
 
     # --- for subclasses ---
 
-    async def deal(self, records: list[EventRecord], upto: int) -> None:
-        """Do what is to be done about these events, and commit it with the cursor at `upto`."""
-        raise NotImplementedError
+    @abstractmethod
+    async def read(self) -> None:
+        """Read on by a batch or more, do what is to be done about it, and commit that with the cursor."""
 
-    def claimed(self) -> None:
+    def claimed(self) -> None:  # noqa: B027 (nothing, for most)
         """It is ours from now on."""
 
     def reached(self) -> int:
@@ -113,7 +114,7 @@ class Reader:
         """Whether there is something to do apart from reading on."""
         return False
 
-    async def do_more(self) -> None:
+    async def do_more(self) -> None:  # noqa: B027 (nothing, for most)
         """Do a part of that."""
 
     # --- what others tell it ---
@@ -300,16 +301,6 @@ class Reader:
             await self.read()
         self._due = self.is_to_stop
 
-    async def read(self) -> None:
-        """Read on by a batch or more, and deal with it."""
-        found, upto = await self.gather()
-        if not found:
-            self.pass_over(upto)
-        for part, until in _parts(found, upto, self.batch):
-            await self.deal(part, until)
-            if self.is_to_stop:
-                return
-
     async def gather(self) -> tuple[list[EventRecord], int]:
         """What it wants of the next events, up to about a batch, and how far they were looked through."""
         found: list[EventRecord] = []
@@ -405,13 +396,3 @@ class Reader:
             case Fenced():
                 self.record, self._claim_due = None, True
                 raise CursorLost
-
-
-def _parts(
-    found: list[EventRecord], upto: int, size: int
-) -> Iterator[tuple[list[EventRecord], int]]:
-    """The events in batches, each with how far the cursor may go once it is dealt with."""
-    for first in range(0, len(found), size):
-        rest = first + size
-        until = upto if rest >= len(found) else found[rest].position - 1
-        yield found[first:rest], until
