@@ -1,0 +1,307 @@
+"""Reads by everyone but the handlers: the rows as they stand, looked through one by one.
+
+None of them changes a row. What SQLite asks of an index is a sentence over all rows here: slow, and easy to check.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import msgspec
+
+from perdure.model.clock import Clock
+from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    DeadLetterRecord,
+    DeferredRecord,
+    EventRecord,
+    ItemRecord,
+    KeyRecord,
+    ParkedRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    SubscriptionRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.model.status import PARKED, TERMINAL
+from perdure.store.base import Due, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.memory.tables import MemoryTables
+
+
+class MemoryReads(Store):
+    """The half of the store that only looks."""
+
+    tables: MemoryTables
+    _clock: Clock
+
+    async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
+        found = []
+        for run_id in dict.fromkeys(run_ids):
+            run = self.tables.run(run_id)
+            if run is not None:
+                steps = self.tables.steps(run_id, run.generation)
+                found.append((run, [one for one in steps if one.superseded == 0]))
+        return found
+
+    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
+        tables = self.tables
+        known = None if workflows is None else set(workflows)
+        ready = [
+            one.ready_at or 0
+            for one in tables.runs_by_id.values()
+            if one.status == "ready" and (known is None or (one.workflow, one.version) in known)
+        ]
+        return Due(tables.next_deadline(), min(ready, default=None), bool(tables.markers))
+
+    async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
+        return [one for one in found if one is not None and one.status in TERMINAL]
+
+    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
+        parked = sorted(
+            one.run_id
+            for one in self.tables.runs_by_id.values()
+            if one.status in PARKED and one.run_id > after
+        )[:limit]
+        suspects = [run_id for run_id in parked if not self.tables.watchers(run_id)]
+        return suspects, parked[-1] if len(parked) == limit else ""
+
+    async def has_orphans(self) -> bool:
+        self.tables.now = self._clock.now()
+        self.tables.worker_id = self.worker_id
+        return bool(self.tables.orphans(1))
+
+    async def catalogue(self) -> list[WorkflowRecord]:
+        return [self.tables.workflows[at] for at in sorted(self.tables.workflows)]
+
+    async def channels(self) -> list[ChannelRecord]:
+        return [self.tables.channels[at] for at in sorted(self.tables.channels)]
+
+    async def span(self) -> tuple[int, int]:
+        return self.tables.first_position(), self.tables.last
+
+    async def position_at(self, recorded_at: int) -> int:
+        return self.tables.position_at(recorded_at)
+
+    async def matches(self, after: MatchPlace | None, limit: int) -> list[WatcherRecord]:
+        places = {
+            (one.target, one.entity, one.opened_at, one.run_id, one.path, one.ix): one
+            for one in self.tables.all_watchers()
+            if one.kind == "match"
+        }
+        ahead = [at for at in sorted(places) if after is None or at > after]
+        return [places[at] for at in ahead[:limit]]
+
+    async def consumers(self) -> list[ConsumerRecord]:
+        return self.tables.consumers()
+
+    async def subscriptions(self) -> list[SubscriptionRecord]:
+        return [self.tables.subscriptions[name] for name in sorted(self.tables.subscriptions)]
+
+    async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
+        found = {one: self.tables.key(scope, one) for one in keys}
+        return {at for at, one in found.items() if one is not None and _is_good(one, now)}
+
+    async def keys_have_expired(self, now: int) -> bool:
+        return any(not _is_good(one, now) for one in self.tables.keys.values())
+
+    async def vitals(self, now: int) -> Vitals:
+        tables = self.tables
+        ready = [
+            one.ready_at or 0
+            for one in tables.runs_by_id.values()
+            if one.status == "ready" and (one.ready_at or 0) <= now
+        ]
+        due = (one for one in tables.all_watchers() if one.deadline_at is not None)
+        return Vitals(
+            timers_due=sum((one.deadline_at or 0) <= now and not one.held for one in due),
+            oldest_ready_at=min(ready, default=None),
+            parked=len(tables.parked_events),
+            deferred=len(tables.deferred_starts),
+            dead_letters=len(tables.letters),
+        )
+
+    async def run(self, run_id: str) -> RunRecord | None:
+        return self.tables.run(run_id)
+
+    async def history(self, run_id: str) -> list[StepRecord]:
+        rows = [
+            step
+            for (owner, _), steps in self.tables.steps_by_run.items()
+            if owner == run_id
+            for step in steps.values()
+        ]
+        return sorted(rows, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+
+    async def runs(
+        self, where: RunFilter, after: tuple[int, str] | None, limit: int
+    ) -> list[RunRecord]:
+        found = [
+            one
+            for one in self.tables.runs_by_id.values()
+            if _fits(one, where) and (after is None or (one.created_at, one.run_id) < after)
+        ]
+        found.sort(key=lambda one: (one.created_at, one.run_id), reverse=True)
+        return found[:limit]
+
+    async def waiting(self, run_id: str) -> list[WatcherRecord]:
+        rows = self.tables.watchers(run_id)
+        return sorted(rows, key=lambda one: (one.opened_at, one.path, one.ix))
+
+    async def find_waiting(
+        self, signal: str, opened_before: int | None, after: WatcherPlace | None, limit: int
+    ) -> list[WatcherRecord]:
+        found = [
+            one
+            for one in self.tables.all_watchers()
+            if one.kind == "signal"
+            and one.target == signal
+            and (opened_before is None or one.opened_at < opened_before)
+        ]
+        return _by_age(found, after, limit)
+
+    async def topic_watchers(
+        self, topic: str, after: WatcherPlace | None, limit: int
+    ) -> list[WatcherRecord]:
+        watchers = self.tables.all_watchers()
+        found = [one for one in watchers if one.kind in ("topic", "match") and one.target == topic]
+        return _by_age(found, after, limit)
+
+    async def buffered(self, run_id: str) -> list[SignalRecord]:
+        return self.tables.signals(run_id)
+
+    async def signal(self, signal_id: str) -> SignalRecord | DeadLetterRecord | EventRecord | None:
+        for signals in self.tables.signals_by_run.values():
+            if signal_id in signals:
+                return signals[signal_id]
+        letter = self.tables.dead_letter(signal_id)
+        if letter is not None:
+            return letter
+        return self.tables.event(signal_id)
+
+    async def dead_letters(
+        self, run_id: str | None, after: str, limit: int
+    ) -> list[DeadLetterRecord]:
+        found = [
+            one
+            for at, one in self.tables.letters.items()
+            if at > after and (run_id is None or one.run_id == run_id)
+        ]
+        return sorted(found, key=lambda one: one.dead_letter_id)[:limit]
+
+    async def events(
+        self,
+        after: int,
+        limit: int,
+        *,
+        type: str | None = None,
+        entity: tuple[str, str] | None = None,
+    ) -> list[EventRecord]:
+        tables = self.tables
+        found = (
+            tables.events[position]
+            for position in range(max(after + 1, tables.first_position()), tables.last + 1)
+            if (type is None or tables.events[position].type == type)
+            and (entity is None or _is_about(tables.events[position], entity))
+        )
+        return list(islice(found, limit))
+
+    async def events_by_time(
+        self, after: tuple[int, int] | None, limit: int, *, entity: tuple[str, str] | None = None
+    ) -> list[EventRecord]:
+        found = (
+            (one.occurred_at, one.position, one)
+            for one in self.tables.events.values()
+            if (entity is None or _is_about(one, entity))
+            and (after is None or (one.occurred_at, one.position) > after)
+        )
+        return [row[-1] for row in heapq.nsmallest(limit, found)]
+
+    async def event(self, event_id: str) -> EventRecord | None:
+        return self.tables.event(event_id)
+
+    async def latest(self, topic: str, entity: str) -> EventRecord | None:
+        return self.tables.next_event(topic, entity, 0, newest=True, repeats=True)
+
+    async def queue_items(self, queue: str, after: int, limit: int) -> list[ItemRecord]:
+        items = self.tables.items_before(queue, None, len(self.tables.items.get(queue, ())))
+        return [one for one in items if one.position > after][:limit]
+
+    async def queues(self) -> dict[str, int]:
+        return {queue: len(items) for queue, items in sorted(self.tables.items.items())}
+
+    async def parked(
+        self, consumer: str | None, after: tuple[str, int, str] | None, limit: int
+    ) -> list[ParkedRecord]:
+        found = [
+            at
+            for at in sorted(self.tables.parked_events)
+            if (consumer is None or at[0] == consumer) and (after is None or at > after)
+        ]
+        return [self.tables.parked_events[at] for at in found[:limit]]
+
+    async def deferred(self, after: tuple[int, str] | None, limit: int) -> list[DeferredRecord]:
+        starts = self.tables.deferred_starts
+        found = [at for at in sorted(starts) if after is None or at > after]
+        return [starts[at] for at in found[:limit]]
+
+    async def counts(self) -> dict[str, int]:
+        tables = self.tables
+        counts: dict[str, int] = defaultdict(int)
+        counts["runs"] = len(tables.runs_by_id)
+        for run in tables.runs_by_id.values():
+            counts[f"runs.{run.status}"] += 1
+        counts["steps"] = sum(len(rows) for rows in tables.steps_by_run.values())
+        counts["watchers"] = sum(len(rows) for rows in tables.watchers_by_run.values())
+        counts["signals"] = sum(len(rows) for rows in tables.signals_by_run.values())
+        counts["keys"] = len(tables.keys)
+        counts["events"] = len(tables.events)
+        counts["dead_letters"] = len(tables.letters)
+        counts["workers"] = len(tables.workers_by_id)
+        counts["workflows"] = len(tables.workflows)
+        counts["cursors"] = len(tables.cursors)
+        counts["queue_items"] = sum(len(rows) for rows in tables.items.values())
+        counts["fan_outs"] = len(tables.markers)
+        counts["consumers"] = len(tables.consumers_by_name)
+        counts["subscriptions"] = len(tables.subscriptions)
+        counts["parked"] = len(tables.parked_events)
+        counts["deferred"] = len(tables.deferred_starts)
+        counts["channels"] = len(tables.channels)
+        return dict(counts)
+
+
+def _is_good(key: KeyRecord, now: int) -> bool:
+    return key.expires_at is None or key.expires_at > now
+
+
+def _by_age(
+    found: list[WatcherRecord], after: WatcherPlace | None, limit: int
+) -> list[WatcherRecord]:
+    """A page of watchers, longest waiting first."""
+    places = {(one.opened_at, one.run_id, one.path, one.ix): one for one in found}
+    ahead = [at for at in sorted(places) if after is None or at > after]
+    return [places[at] for at in ahead[:limit]]
+
+
+def _is_about(event: EventRecord, entity: tuple[str, str]) -> bool:
+    return (event.entity_type, event.entity_id) == entity
+
+
+def _fits(run: RunRecord, where: RunFilter) -> bool:
+    if where.tag is not None:
+        tags = msgspec.json.decode(run.tags or "{}")
+        name, value = where.tag
+        if name not in tags or (value is not None and tags[name] != value):
+            return False
+    return (
+        (where.workflow is None or run.workflow == where.workflow)
+        and (not where.statuses or run.status in where.statuses)
+        and (where.entity is None or (run.entity_type, run.entity_id) == where.entity)
+        and (where.parent_run_id is None or run.parent_run_id == where.parent_run_id)
+        and (where.created_from is None or run.created_at >= where.created_from)
+        and (where.created_before is None or run.created_at < where.created_before)
+    )

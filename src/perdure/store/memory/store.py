@@ -1,0 +1,62 @@
+"""A namespace in this process's memory: ops go to the shared handlers, reads to the rows.
+
+Nothing survives the process. Ops are applied in place, one after the other, by the shared handlers, which
+validate before they write; an op that raises is a defect of ours and fails its batch.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.store.base import Applied, BatchFailed
+from perdure.store.handlers import HANDLERS
+from perdure.store.memory.reads import MemoryReads
+from perdure.store.memory.tables import MemoryTables
+
+
+class MemoryStore(MemoryReads):
+    """A namespace in this process's memory."""
+
+    url = "memory://"
+
+    def __init__(self, *, clock: Clock, ids: Ids, lifecycle: bool = True) -> None:
+        self._clock = clock
+        self.lifecycle = lifecycle
+        self.tables = MemoryTables(ids)
+        self.tables.lifecycle = lifecycle
+        self._committed: set[str] = set()
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """The rows stay for as long as the store object does, so a test can open an app on it again."""
+
+    async def apply(
+        self, batch_id: str, ops: Sequence[Op[Any]], decided: Callable[[], None] | None = None
+    ) -> list[Applied]:
+        if batch_id in self._committed:
+            raise BatchFailed(f"batch {batch_id!r} was committed before")
+        tables = self.tables
+        tables.now = self._clock.now()
+        tables.worker_id = self.worker_id
+        tables.fanned = 0
+        applied: list[Applied] = []
+        for op in ops:
+            tables.wakes = []
+            try:
+                outcome = HANDLERS[type(op)](tables, op)
+            except Exception as error:
+                # Dicts do not roll back: the ops before this one stay applied, so it may only be alone.
+                if applied:
+                    raise AssertionError(f"{op!r} raised in the midst of a batch") from error
+                raise BatchFailed(str(error)) from error
+            applied.append(Applied(outcome, tuple(tables.wakes)))
+        self._committed.add(batch_id)
+        self.head = tables.last
+        return applied
+
+    async def settle(self, batch_id: str) -> bool:
+        return batch_id in self._committed
