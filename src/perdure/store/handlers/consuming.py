@@ -27,12 +27,12 @@ from perdure.model.outcomes import (
 from perdure.model.records import (
     ConsumerRecord,
     DeferredRecord,
-    KeyRecord,
     ParkedRecord,
     SubscriptionRecord,
 )
 from perdure.store.handlers import ledger, queues
 from perdure.store.handlers.facts import resume_later
+from perdure.store.handlers.keys import keep_key
 from perdure.store.handlers.owning import is_known, start_run
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
@@ -176,23 +176,8 @@ def _commit(
         tables.put_parked(replace(one, parked_at=tables.now))
     scope = consumer_scope(consumer)
     for key in finished:
-        _keep_finished(tables, scope, key)
+        keep_key(tables, scope, key, limits.dedupe_key_us)
     return outcomes
-
-
-def _keep_finished(tables: Tables, scope: str, key: str) -> None:
-    tables.delete_key(scope, key)
-    tables.add_key(
-        KeyRecord(
-            scope=scope,
-            key=key,
-            digest="",
-            answer="",
-            run_id=None,
-            created_at=tables.now,
-            expires_at=tables.now + limits.dedupe_key_us,
-        )
-    )
 
 
 def _apply(tables: Tables, consumer: str, effect: ops.Effect) -> object:

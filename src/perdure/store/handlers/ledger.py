@@ -23,13 +23,13 @@ from perdure.model.records import (
     ChannelRecord,
     ConsumerRecord,
     EventRecord,
-    KeyRecord,
     RunRecord,
     WatcherRecord,
 )
 from perdure.store.handlers import timing, waiting
 from perdure.store.handlers.catalogue import misfit
 from perdure.store.handlers.facts import Taker, resume_later
+from perdure.store.handlers.keys import keep_key, used_key
 from perdure.store.tables import Tables
 
 
@@ -60,7 +60,8 @@ def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
     resumed, more = (0, False) if repeated else _resume(tables, new, position)
     emitted = Emitted(new.event_id, position, resumed, more)
     if new.key is not None:
-        _keep_key(tables, new, emitted)
+        scope, answer = emit_scope(new.type), encode_answer(emitted)
+        keep_key(tables, scope, new.key, limits.emit_key_us, _digest(new), answer)
     return emitted
 
 
@@ -94,8 +95,8 @@ def first_refusal(tables: Tables, events: tuple[ops.NewEvent, ...]) -> Refusal |
 def _told_before(tables: Tables, new: ops.NewEvent) -> Duplicate[Emitted] | Refusal | None:
     """The answer to a key or an id that was used before."""
     if new.key is not None:
-        used = tables.key(emit_scope(new.type), new.key)
-        if used is not None and (used.expires_at or 0) > tables.now:
+        used = used_key(tables, emit_scope(new.type), new.key)
+        if used is not None:
             return _other_key(new, used.digest) or Duplicate(decode_answer(used.answer))
     if new.fresh:
         return None
@@ -130,23 +131,6 @@ def _refused(channel: ChannelRecord | None, new: ops.NewEvent) -> Refusal | None
 
 def _digest(new: ops.NewEvent) -> str:
     return digest(new.payload, new.entity_type or "", new.entity_id or "")
-
-
-def _keep_key(tables: Tables, new: ops.NewEvent, emitted: Emitted) -> None:
-    key = new.key or ""
-    scope = emit_scope(new.type)
-    tables.delete_key(scope, key)  # one that has run out, if any
-    tables.add_key(
-        KeyRecord(
-            scope=scope,
-            key=key,
-            digest=_digest(new),
-            answer=encode_answer(emitted),
-            run_id=None,
-            created_at=tables.now,
-            expires_at=tables.now + limits.emit_key_us,
-        )
-    )
 
 
 def _is_repeat(tables: Tables, channel: ChannelRecord | None, new: ops.NewEvent) -> bool:

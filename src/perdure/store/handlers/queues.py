@@ -15,20 +15,22 @@ from perdure.model.outcomes import (
 from perdure.model.records import DeadLetterRecord, ItemRecord, KeyRecord
 from perdure.store.handlers import waiting
 from perdure.store.handlers.catalogue import misfit
+from perdure.store.handlers.keys import keep_key, used_key
 from perdure.store.tables import Tables
 
 
 def put(tables: Tables, op: ops.Put) -> PutOutcome:
     if op.key is not None:
-        used = tables.key(put_scope(op.queue), op.key)
-        if used is not None and (used.expires_at or 0) > tables.now:
+        used = used_key(tables, put_scope(op.queue), op.key)
+        if used is not None:
             return _used_before(used, op)
     errors = op.errors or misfit(tables.channel("queue", op.queue), op.payload, op.schema)
     if errors:
         return Refusal("invalid_payload", f"the payload of queue {op.queue!r}", errors)
     outcome = _put(tables, op.item_id, op.queue, op.payload)
     if op.key is not None:
-        _keep_key(tables, op, outcome)
+        scope, answer = put_scope(op.queue), encode_answer(outcome)
+        keep_key(tables, scope, op.key, limits.put_key_us, digest(op.payload), answer)
     return outcome
 
 
@@ -52,22 +54,6 @@ def _used_before(used: KeyRecord, op: ops.Put) -> Duplicate[Delivered | Queued] 
         problem = "with another payload"
         return Refusal("conflict", f"key {op.key!r} was used for queue {op.queue!r} {problem}")
     return Duplicate(decode_answer(used.answer))
-
-
-def _keep_key(tables: Tables, op: ops.Put, outcome: Delivered | Queued) -> None:
-    scope, key = put_scope(op.queue), op.key or ""
-    tables.delete_key(scope, key)  # one that has run out, if any
-    tables.add_key(
-        KeyRecord(
-            scope=scope,
-            key=key,
-            digest=digest(op.payload),
-            answer=encode_answer(outcome),
-            run_id=None,
-            created_at=tables.now,
-            expires_at=tables.now + limits.put_key_us,
-        )
-    )
 
 
 def put_again(tables: Tables, letter: DeadLetterRecord) -> Delivered | Queued:
