@@ -309,6 +309,12 @@ class Refused(msgspec.Struct, frozen=True):
     error: PerdureError
 
 
+def _fields(row: msgspec.Struct, at: str) -> dict[str, Any]:
+    """The columns of a row that users see as it is, but for the time it is of."""
+    fields = msgspec.structs.asdict(row)
+    return {**fields, at: to_datetime(fields[at])}
+
+
 def _moment(at: int | None) -> datetime | None:
     return None if not at else to_datetime(at)
 
@@ -376,8 +382,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subscription_info(row: SubscriptionRecord) -> SubscriptionInfo:
-    fields = msgspec.structs.asdict(row)
-    return SubscriptionInfo(**{**fields, "created_at": to_datetime(row.created_at)})
+    return SubscriptionInfo(**_fields(row, "created_at"))
 
 
 class ParkedEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,8 +399,7 @@ class ParkedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parked_event(row: ParkedRecord) -> ParkedEvent:
-    fields = msgspec.structs.asdict(row)
-    return ParkedEvent(**{**fields, "parked_at": to_datetime(row.parked_at)})
+    return ParkedEvent(**_fields(row, "parked_at"))
 
 
 class DeferredStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,5 +413,4 @@ class DeferredStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def deferred_start(row: DeferredRecord) -> DeferredStart:
-    fields = msgspec.structs.asdict(row)
-    return DeferredStart(**{**fields, "deferred_at": to_datetime(row.deferred_at)})
+    return DeferredStart(**_fields(row, "deferred_at"))
