@@ -3,7 +3,6 @@
 Whatever is wrong is refused here, before anything is written: the error names what, where, and what to do.
 """
 
-import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from perdure.model.clock import from_datetime
 from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
 from perdure.model.codec.text import plain_text
 from perdure.model.events import Cause, Event
-from perdure.model.ids import Ids
+from perdure.model.ids import Ids, is_ulid
 from perdure.model.limits import (
     BadValue,
     check_entity,
@@ -240,12 +239,11 @@ def checked_topic(registry: Registry, topic: Any) -> Topic[Any]:
 
 def _checked_event_id(event_id: Any) -> str:
     """Made by a producer, at the edge perhaps: a ULID, so that ids sort by time wherever they come from."""
-    if not isinstance(event_id, str) or not _ulid.fullmatch(event_id):
+    if not isinstance(event_id, str) or not is_ulid(event_id):
         raise BadValue("event_id", event_id, "is no ULID: 26 characters such as ctx.ulid() gives")
     return event_id
 
 
-_ulid = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _encode_cause = msgspec.json.encode
 
 

@@ -141,18 +141,7 @@ class Telling:
 
     async def emit_cloudevents(self, text: str | bytes) -> list[Told | Refused]:
         """Put CloudEvents 1.0 in JSON on the ledger: one, or a batch. Raises InvalidPayload if it is none."""
-        return await self.emit_many(
-            Fact(
-                topic=one.type,
-                payload=one.payload,
-                entity=one.entity,
-                key=one.key,
-                event_id=one.event_id,
-                occurred_at=one.occurred_at,
-                trace=one.trace,
-            )
-            for one in cloudevents.from_json(text)
-        )
+        return await self.emit_many(cloudevents.from_json(text))
 
     def as_cloudevents(self, *events: Event) -> str:
         """Events as CloudEvents 1.0 in JSON: one as itself, several as a batch."""

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidPayload
+from perdure.inputs import Fact
 from perdure.ledger.cloudevents import (
     BATCH_TYPE,
     STRUCTURED_TYPE,
-    Incoming,
     from_cloudevent,
     from_json,
     to_batch_json,
@@ -72,10 +72,10 @@ def sent(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in event.items() if value is not ...}
 
 
-def read(**changes: Any) -> Incoming:
-    (incoming,) = from_json(json.dumps(sent(**changes)))
-    assert incoming == from_cloudevent(sent(**changes)), "text and mapping are read alike"
-    return incoming
+def read(**changes: Any) -> Fact:
+    (fact,) = from_json(json.dumps(sent(**changes)))
+    assert fact == from_cloudevent(sent(**changes)), "text and mapping are read alike"
+    return fact
 
 
 # --- out -----------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def old_writes(data: Any, **changes: Any) -> bytes:
 @pytest.mark.parametrize("writes", [core_writes, old_writes])
 def test_we_read_what_the_reference_writes(writes: Any) -> None:
     assert from_json(writes({"total": 7}), STRUCTURED_TYPE) == [
-        Incoming(
-            type="com.example.paid",
+        Fact(
+            topic="com.example.paid",
             payload={"total": 7},
             entity="order/42",
             key="https://their.example/shop/a-1",
@@ -234,10 +234,10 @@ keys = st.none() | st.text("abc/%# ü", min_size=1, max_size=9).filter(
 )
 
 
-def kept(event: Event) -> Incoming:
+def kept(event: Event) -> Fact:
     """All that another ledger keeps of an event."""
-    return Incoming(
-        type=event.type,
+    return Fact(
+        topic=event.type,
         payload=event.payload,
         entity=event.entity,
         event_id=event.event_id,
@@ -527,7 +527,7 @@ def test_any_attributes_are_an_event_or_refused(changes: dict[str, Any]) -> None
         found = from_cloudevent(sent(**changes))
     except InvalidPayload:
         return
-    limits.check_name("event type", found.type)
+    limits.check_name("event type", found.topic)
     assert found.event_id or limits.check_key(found.key)
     assert found.entity is None or limits.check_entity(found.entity)
 

@@ -1,7 +1,7 @@
 """CloudEvents 1.0 in JSON, out and in, one at a time (structured) or many (batch).
 
 Out, an `Event` becomes a dict or text that any CloudEvents reader takes; what has no attribute in the standard goes
-as an extension. In, text becomes `Incoming` values, ready to be emitted, or an `InvalidPayload` that says which
+as an extension. In, text becomes a `Fact` each, ready to be emitted, or an `InvalidPayload` that says which
 attribute of which event is wrong. Text is measured before it is parsed. Nothing is stored here.
 
 CloudEvents are one and the same when `source` and `id` are. An id that is a ULID is kept as the event's id; any
@@ -25,8 +25,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from perdure.errors import InvalidPayload
+from perdure.inputs import Fact
 from perdure.model.codec.text import read_json, write_json
 from perdure.model.events import Cause, Event
+from perdure.model.ids import is_ulid
 from perdure.model.limits import (
     BadValue,
     check_cloudevents,
@@ -47,7 +49,6 @@ _version: Final = "1.0"
 # Everything else in an event is an attribute.
 _data_names: Final = ("data", "data_base64")
 _attribute_name = re.compile(r"[a-z0-9]+")
-_ulid = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _json_type = re.compile(r"[^/;\s]+/(?:[^/;\s]+\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 _rfc3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
@@ -58,18 +59,6 @@ _many = msgspec.json.Decoder(list[msgspec.Raw])
 _any: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 _Parsed = TypeVar("_Parsed")
-
-
-class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """A CloudEvent as the ledger takes it; `payload` is plain JSON data."""
-
-    type: str
-    payload: Any
-    entity: str | None = None  # `type/id`; a subject of another form is `subject/<subject>`
-    event_id: str | None = None
-    key: str | None = None
-    occurred_at: datetime | None = None
-    trace: str | None = None
 
 
 # --- out -----------------------------------------------------------------------------------------
@@ -129,7 +118,7 @@ def _time_text(moment: datetime) -> str:
 # --- in ------------------------------------------------------------------------------------------
 
 
-def from_json(text: str | bytes, content_type: str | None = None) -> list[Incoming]:
+def from_json(text: str | bytes, content_type: str | None = None) -> list[Fact]:
     """The events of a text, in their order: of an object one, of an array as many as it holds.
 
     With the content type that came with it, the text must be what that promises: `BATCH_TYPE` an array,
@@ -151,13 +140,13 @@ def from_json(text: str | bytes, content_type: str | None = None) -> list[Incomi
     return [_read(part, f"CloudEvent {number} of {total}") for number, part in enumerate(parts, 1)]
 
 
-def from_cloudevent(data: Mapping[str, Any]) -> Incoming:
+def from_cloudevent(data: Mapping[str, Any]) -> Fact:
     """One event that was parsed already, attributes and data side by side as in its JSON form."""
     with _told_as("the CloudEvent"):
         if not isinstance(data, Mapping):
             raise BadValue("event", data, f"is a {type(data).__name__}; give a mapping")
         _check_plain(data.get("data"))
-        return _incoming(data)
+        return _fact(data)
 
 
 @contextmanager
@@ -194,10 +183,10 @@ def _check_promise(content_type: str | None, is_batch: bool) -> None:
         raise BadValue("an event", unsaid, f"is no JSON object; send one, or say {BATCH_TYPE}")
 
 
-def _read(raw: bytes | msgspec.Raw, where: str) -> Incoming:
+def _read(raw: bytes | msgspec.Raw, where: str) -> Fact:
     with _told_as(where):
         parts = _parsed(_one, raw)
-        return _incoming({name: _value(name, bytes(part)) for name, part in parts.items()})
+        return _fact({name: _value(name, bytes(part)) for name, part in parts.items()})
 
 
 def _parsed(decoder: msgspec.json.Decoder[_Parsed], raw: bytes | msgspec.Raw) -> _Parsed:
@@ -251,17 +240,16 @@ def _check_plain(payload: Any) -> None:
 # --- what an event says --------------------------------------------------------------------------
 
 
-def _incoming(event: Mapping[str, Any]) -> Incoming:
+def _fact(event: Mapping[str, Any]) -> Fact:
     _check_attributes(event)
     _check_version(_needed(event, "specversion"))
     event_id, source = _needed(event, "id"), _needed(event, "source")
-    is_ulid = _ulid.fullmatch(event_id) is not None
-    return Incoming(
-        type=_type(_needed(event, "type")),
+    return Fact(
+        topic=_type(_needed(event, "type")),
         payload=_payload(event),
         entity=_entity(_text(event, "subject")),
-        event_id=event_id if is_ulid else None,
-        key=_given_key(event) or (None if is_ulid else _identity_key(source, event_id)),
+        event_id=event_id if is_ulid(event_id) else None,
+        key=_given_key(event) or (None if is_ulid(event_id) else _identity_key(source, event_id)),
         occurred_at=_time(_text(event, "time")),
         trace=_text(event, "traceparent"),
     )

@@ -8,6 +8,7 @@ to one thread.
 """
 
 import hashlib
+import re
 from typing import Protocol
 
 from ulid import ULID
@@ -24,6 +25,7 @@ _chance_bits = (
 )
 _block_ids = 2**20
 _ms_max = 2**48 - 1
+_ulid = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
 class Randomness(Protocol):
@@ -73,6 +75,11 @@ class Ids:
             )
         self._prefix = _encode(self._block_ms, self._chance << 20)[:_prefix_chars]
         self._used = 0
+
+
+def is_ulid(text: str) -> bool:
+    """Whether it is spelt as one is here."""
+    return _ulid.fullmatch(text) is not None
 
 
 def derived_ulid(seed: bytes | str, at_us: int, n: int) -> str:
