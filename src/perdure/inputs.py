@@ -3,7 +3,7 @@
 Whatever is wrong is refused here, before anything is written: the error names what, where, and what to do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from perdure.model.clock import from_datetime
 from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
 from perdure.model.codec.text import plain_text
 from perdure.model.events import Cause, Event
-from perdure.model.ids import Ids, is_ulid
+from perdure.model.ids import is_ulid
 from perdure.model.limits import (
     BadValue,
     check_entity,
@@ -106,7 +106,7 @@ def encoded_tags(tags: dict[str, str] | None) -> str | None:
 
 
 def new_start(
-    ids: Ids,
+    new_id: Callable[[], str],
     workflow: Workflow[Any, *tuple[Any, ...]],
     input: str,
     id: str | None,
@@ -114,10 +114,10 @@ def new_start(
     tags: dict[str, str] | None,
     entity: str | None,
 ) -> ops.StartRun:
-    """A start as it is submitted: nobody owns the run yet."""
+    """A start as it is submitted: nobody owns the run yet. `new_id` is for one that is given no id."""
     entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
     return ops.StartRun(
-        run_id=ids.ulid() if id is None else check_run_id(id),
+        run_id=new_id() if id is None else check_run_id(id),
         workflow=workflow.name,
         version=workflow.version,
         input=input,
@@ -130,7 +130,7 @@ def new_start(
 
 
 def new_signal(
-    ids: Ids,
+    signal_id: str,
     run_id: str,
     signal: Signal[Any] | str,
     payload: Any,
@@ -147,7 +147,7 @@ def new_signal(
     what = f"the payload of signal {typed.name!r}"
     text, errors = offered_payload(typed.codec, what, payload, key)
     return ops.SendSignal(
-        signal_id=ids.ulid(),
+        signal_id=signal_id,
         run_id=run_id,
         name=known.name,
         payload=text,

@@ -45,7 +45,7 @@ async def send_op(
     declared = None
     if isinstance(signal, str):
         declared = await _declared(engine, check_run_id(run_id), signal)
-    return new_signal(engine.ids, run_id, signal, payload, key, path, buffer, declared)
+    return new_signal(engine.ids.ulid(), run_id, signal, payload, key, path, buffer, declared)
 
 
 async def _declared(engine: Engine, run_id: str, name: str) -> Signal[Any] | None:

@@ -31,7 +31,7 @@ def start_op(
     """The op of a start. Whoever makes one submits it, with the `listener` it has: a place may be kept for it."""
     at = from_datetime(start_at) if isinstance(start_at, datetime) else None
     delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
-    op = new_start(engine.ids, workflow, input, id, key, tags, entity)
+    op = new_start(engine.ids.ulid, workflow, input, id, key, tags, entity)
     # Nothing may be refused after this: a place that is kept must be given back by the commit.
     worker = engine.worker
     claim = worker is not None and start_at is None and worker.reserve()

@@ -105,7 +105,7 @@ class Batch(Sequence[Event]):
         event = self._led_by(cause)
         found = self._desk.registry.of(workflow)
         text, _ = encoded_input(found, args)
-        op = new_start(self._desk.ids, found, text, id, key, tags, entity)
+        op = new_start(self._desk.ids.ulid, found, text, id, key, tags, entity)
         if op.key is not None and self._key_suffix:
             op = replace(op, key=op.key + self._key_suffix)
         self._hold(
@@ -127,7 +127,8 @@ class Batch(Sequence[Event]):
     ) -> None:
         """Send a signal. A run that takes none any more leaves `ledger.effect_refused` on the ledger."""
         event = self._led_by(cause)
-        self._hold(event, new_signal(self._desk.ids, run_id, signal, payload, key, path, buffer))
+        signal_id = self._desk.ids.ulid()
+        self._hold(event, new_signal(signal_id, run_id, signal, payload, key, path, buffer))
 
     def emit(
         self,

@@ -32,13 +32,11 @@ from perdure.inputs import (
     Fact,
     as_fact,
     checked_moment,
-    checked_path,
-    checked_signal,
     encoded_input,
-    encoded_tags,
     new_event,
     new_item,
-    offered_payload,
+    new_signal,
+    new_start,
 )
 from perdure.model import limits
 from perdure.model.clock import to_datetime
@@ -46,14 +44,8 @@ from perdure.model.codec import Unencodable, codec_for
 from perdure.model.duration import Duration
 from perdure.model.events import Cause
 from perdure.model.ids import derived_ulid
-from perdure.model.limits import (
-    BadValue,
-    check_entity,
-    check_key,
-    check_name,
-    check_run_id,
-)
-from perdure.model.ops import ContinueAs, Emit, SendSignal, StartRun
+from perdure.model.limits import BadValue, check_name
+from perdure.model.ops import ContinueAs, Emit
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, Emitted, Queued
 from perdure.model.records import Condition
 from perdure.registry import Step, Workflow
@@ -402,19 +394,11 @@ class Context:
         entity: str | None = None,
     ) -> Durable[RunEnd[R]]:
         execution = self._execution
-        entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
-        op = StartRun(
-            run_id=self.ulid() if id is None else check_run_id(id),
-            workflow=workflow.name,
-            version=workflow.version,
-            input=encoded_input(workflow, args)[0],
-            key=None if key is None else check_key(key),
-            tags=encoded_tags(tags),
-            entity_type=entity_type,
-            entity_id=entity_id,
-            parent_run_id=execution.run_id,
-            parent_path=path,
+        made = new_start(
+            self.ulid, workflow, encoded_input(workflow, args)[0], id, key, tags, entity
         )
+        # Not fresh: the id is the same on every replay.
+        op = replace(made, fresh=False, parent_run_id=execution.run_id, parent_path=path)
         read = read_child(workflow.codec)
         return SendCall(execution, path, workflow.name, "start", op, read=read)
 
@@ -451,27 +435,9 @@ class Context:
         buffer: bool = True,
     ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]:
         """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
-        named = isinstance(signal, str)
-        made = checked_signal(signal)
-        own_path = self._execution.current_branch().allocate(f"signal.{made.name}")
-        text, errors = offered_payload(
-            made.codec, f"the payload of signal {made.name!r}", payload, key
-        )
-        op = SendSignal(
-            signal_id=self._id_at(own_path),
-            run_id=check_run_id(run_id),
-            name=made.name,
-            payload=text,
-            policy=None if named else made.buffer,
-            on_end=made.on_end,
-            path=checked_path(path),
-            key=None if key is None else check_key(key),
-            ttl_us=made.ttl_us,
-            buffer=buffer,
-            schema=made.schema(),
-            errors=errors,
-        )
-        return SendCall(self._execution, own_path, made.name, "signal", op, read=read_answer)
+        own_path = self._execution.current_branch().allocate(f"signal.{_name_of(signal)}")
+        op = new_signal(self._id_at(own_path), run_id, signal, payload, key, path, buffer)
+        return SendCall(self._execution, own_path, op.name, "signal", op, read=read_answer)
 
     # --- facts and items ---
 
@@ -496,8 +462,7 @@ class Context:
             occurred_at=occurred_at,
             trace=trace,
         )
-        name = topic if isinstance(topic, str) else getattr(topic, "name", "")
-        return self._emit(name, [fact], read_only_answer)
+        return self._emit(_name_of(topic), [fact], read_only_answer)
 
     def emit_many(
         self, events: Iterable[Fact | tuple[Any, ...]]
@@ -526,8 +491,7 @@ class Context:
     ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]:
         """Put an item into a queue, once; it goes to the run that waits longest, or is kept."""
         execution = self._execution
-        name = queue if isinstance(queue, str) else getattr(queue, "name", "")
-        path = execution.current_branch().allocate(f"put.{name}")
+        path = execution.current_branch().allocate(f"put.{_name_of(queue)}")
         op = new_item(execution.host.registry, queue, payload, key, self._id_at(path))
         return SendCall(execution, path, op.queue, "put", op, read=read_answer)
 
@@ -579,6 +543,11 @@ async def _called(function: Callable[[Any], Awaitable[T]], item: Any) -> T:
 
 async def _await(one: Awaitable[T]) -> T:
     return await one
+
+
+def _name_of(channel: Any) -> str:
+    """For the path, which comes before all checks; what is no channel is refused by them."""
+    return channel if isinstance(channel, str) else getattr(channel, "name", "")
 
 
 def _wait_name(clauses: tuple[Clause, ...]) -> str:
