@@ -24,6 +24,7 @@ from perdure.model.records import (
     SubscriptionRecord,
     WaitSpec,
     WatcherRecord,
+    entity_text,
 )
 from perdure.model.status import Status
 
@@ -102,7 +103,6 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_info(run: RunRecord) -> RunInfo:
-    entity = None if run.entity_type is None else f"{run.entity_type}/{run.entity_id}"
     return RunInfo(
         id=run.run_id,
         workflow=run.workflow,
@@ -114,7 +114,7 @@ def run_info(run: RunRecord) -> RunInfo:
         starts_at=_moment(run.ready_at),
         reason=run.reason,
         tags=msgspec.json.decode(run.tags) if run.tags else {},
-        entity=entity,
+        entity=entity_text(run.entity_type, run.entity_id) or None,
         parent_id=run.parent_run_id,
         event_id=run.event_id,
     )

@@ -15,7 +15,7 @@ from perdure.ledger.definitions import AnomalyDef, Missing, Rate
 from perdure.ledger.reader import Means, Reader
 from perdure.model import limits, ops
 from perdure.model.events import Cause
-from perdure.model.records import EventRecord
+from perdure.model.records import EventRecord, entity_text
 
 _encode = msgspec.json.encode
 _chunk = limits.page_rows_max
@@ -172,4 +172,4 @@ class MissingDetector(Detector):
 
 
 def _entity(record: EventRecord) -> str:
-    return "" if record.entity_type is None else f"{record.entity_type}/{record.entity_id}"
+    return entity_text(record.entity_type, record.entity_id)

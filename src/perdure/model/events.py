@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from perdure.model.clock import to_datetime
-from perdure.model.records import EventRecord
+from perdure.model.records import EventRecord, entity_text
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,7 +43,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def entity(self) -> str | None:
         """What it is about, as `type/id`."""
-        return None if self.entity_type is None else f"{self.entity_type}/{self.entity_id}"
+        return entity_text(self.entity_type, self.entity_id) or None
 
 
 def event_of(record: EventRecord) -> Event:

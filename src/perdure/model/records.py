@@ -27,6 +27,11 @@ RETRY_PATH = "!retry"
 RUNNER = "workflow_runner"  # the built-in consumer that drains subscriptions
 
 
+def entity_text(entity_type: str | None, entity_id: str | None) -> str:
+    """What a row is about, as `type/id`; empty if it is about nothing in particular."""
+    return "" if entity_type is None else f"{entity_type}/{entity_id}"
+
+
 def branch_of(path: str) -> str:
     """The branch that a path belongs to: everything up to its last `[n]/`; "" is the workflow itself."""
     head, bracket, _ = path.rpartition("]/")

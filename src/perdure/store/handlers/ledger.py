@@ -25,6 +25,7 @@ from perdure.model.records import (
     EventRecord,
     RunRecord,
     WatcherRecord,
+    entity_text,
 )
 from perdure.store.handlers import timing, waiting
 from perdure.store.handlers.catalogue import misfit
@@ -137,7 +138,7 @@ def _is_repeat(tables: Tables, channel: ChannelRecord | None, new: ops.NewEvent)
     repeats = new.repeats or ("deliver" if channel is None else channel.repeats)
     if repeats == "deliver":
         return False
-    entity = "" if new.entity_type is None else f"{new.entity_type}/{new.entity_id}"
+    entity = entity_text(new.entity_type, new.entity_id)
     last = tables.next_event(new.type, entity, 0, newest=True, repeats=True)
     # Of an event about nothing in particular the last one may be about something: that is another fact.
     return last is not None and last.payload == new.payload and last.entity_type == new.entity_type
@@ -239,7 +240,7 @@ def resolve_wait(tables: Tables, op: ops.ResolveWait) -> Counted:
 def _is_for(watcher: WatcherRecord, event: EventRecord) -> bool:
     """Whether the event could end the wait at all: the matcher's word is taken only for what its filter says."""
     in_time = watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at
-    about = watcher.entity in ("", f"{event.entity_type}/{event.entity_id}")
+    about = watcher.entity in ("", entity_text(event.entity_type, event.entity_id))
     counts = event.position > watcher.after and not event.repeated
     return event.type == watcher.target and about and counts and in_time
 

@@ -2,7 +2,7 @@
 
 from perdure.model.ids import Ids
 from perdure.model.ops import NewEvent
-from perdure.model.records import RUNNER, EventRecord
+from perdure.model.records import RUNNER, EventRecord, entity_text
 from perdure.store.memory.rows import KeptRows
 
 
@@ -82,7 +82,7 @@ class EventRows(KeptRows):
             one = self.events[position]
             if (
                 one.type == topic
-                and entity in ("", entity_of(one))
+                and entity in ("", entity_text(one.entity_type, one.entity_id))
                 and (recorded_by is None or one.recorded_at <= recorded_by)
                 and (repeats or not one.repeated)
             ):
@@ -127,7 +127,3 @@ class EventRows(KeptRows):
             if one.behind is not None and one.enabled and max(one.created_at, ran_at) >= idle_before
         ]
         return min(needed, default=None)
-
-
-def entity_of(event: EventRecord) -> str:
-    return "" if event.entity_type is None else f"{event.entity_type}/{event.entity_id}"

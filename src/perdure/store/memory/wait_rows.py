@@ -2,8 +2,7 @@
 
 import heapq
 
-from perdure.model.records import EventRecord, SignalRecord, WatcherRecord
-from perdure.store.memory.event_rows import entity_of
+from perdure.model.records import EventRecord, SignalRecord, WatcherRecord, entity_text
 from perdure.store.memory.rows import KeptRows
 
 _indexed = ("run", "topic", "queue")
@@ -32,7 +31,7 @@ class WaitRows(KeptRows):
         return bool(self.waiting_for.get((kind, target)))
 
     def topic_watchers(self, event: EventRecord, limit: int) -> list[WatcherRecord]:
-        entity = entity_of(event)
+        entity = entity_text(event.entity_type, event.entity_id)
         found = [
             one
             for one in self._waiting_for("topic", event.type)

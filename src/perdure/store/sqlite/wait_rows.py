@@ -6,7 +6,7 @@ for a run, a topic or a queue is seen from the other side: those that the file h
 gone, and those that this batch added.
 """
 
-from perdure.model.records import EventRecord, SignalRecord, WatcherRecord
+from perdure.model.records import EventRecord, SignalRecord, WatcherRecord, entity_text
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
@@ -85,7 +85,7 @@ class WaitRows(LoadedRows):
         return any(one not in self._gone_watchers for one in found)
 
     def topic_watchers(self, event: EventRecord, limit: int) -> list[WatcherRecord]:
-        entity = "" if event.entity_type is None else f"{event.entity_type}/{event.entity_id}"
+        entity = entity_text(event.entity_type, event.entity_id)
         stored = self._read(
             decode_watchers,
             "topic_watchers",

@@ -19,6 +19,7 @@ from perdure.model.records import (
     StepRecord,
     WaitSpec,
     WatcherRecord,
+    entity_text,
 )
 from perdure.model.status import LIVE, PARKED, TERMINAL
 from perdure.store.base import Store
@@ -262,7 +263,7 @@ def _ends(event: EventRecord, watcher: WatcherRecord) -> bool:
     return (
         event.type == watcher.target
         and event.position > watcher.after
-        and watcher.entity in ("", f"{event.entity_type}/{event.entity_id}")
+        and watcher.entity in ("", entity_text(event.entity_type, event.entity_id))
         and (watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at)
         and not event.repeated
     )
