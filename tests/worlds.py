@@ -95,6 +95,24 @@ class Stage(World):
         life._engine, life.entered = None, False
 
 
+class Deadly:
+    """A step that the process dies in, the first time that it is called with this number."""
+
+    def __init__(self, nth: int) -> None:
+        self._nth: int | None = nth
+        self._reached = asyncio.Event()
+
+    async def work(self, n: int) -> None:
+        if n == self._nth:
+            self._reached.set()
+            await asyncio.Event().wait()
+
+    async def kill(self, stage: Stage) -> None:
+        await self._reached.wait()
+        await stage.crash()
+        self._nth = None
+
+
 class Worlds:
     """Opens worlds on one store."""
 

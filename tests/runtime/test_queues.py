@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from worlds import Deadly
 
 from perdure import (
     App,
@@ -330,29 +331,20 @@ async def test_a_key_counts_once_within_its_queue_for_a_week(
 async def test_a_run_puts_each_item_once_across_a_crash(
     world: Any, app: App, clerk: Any, crash_after: int
 ) -> None:
-    crashing = True
-    reached = asyncio.Event()
-
-    @step
-    async def work(n: int) -> None:
-        if crashing and n == crash_after:
-            reached.set()
-            await asyncio.Event().wait()
+    deadly = Deadly(crash_after)
 
     @app.workflow
     async def flow(ctx: Context) -> list[str]:
         told = []
         for n in range(3):
             told.append(type(await ctx.put(jobs, n, key=f"{n}")).__name__)
-            await ctx.step(work, n)
+            await ctx.step(deadly.work, n)
         return told
 
     async with world(app) as w:
         await w.begin(clerk, id="clerk")
         await w.app.start(flow, id="a")
-        await reached.wait()
-        await w.crash()
-    crashing = False
+        await deadly.kill(w)
     async with world(app) as w:
         await w.settle()
         assert await w.app.run("a").result() == ["Delivered", "Queued", "Queued"]
@@ -468,6 +460,15 @@ async def test_an_item_taken_in_the_moment_of_a_cancel_is_given_back(
         assert not await check_invariants(w.store)
 
 
+async def fails(ctx: Context) -> None:
+    await ctx.wait(go)
+    raise ValueError("no")
+
+
+async def takes(ctx: Context) -> int:
+    return await ctx.wait(jobs)
+
+
 async def test_an_item_that_a_left_branch_had_taken_is_the_first_again(
     world: Any, app: App
 ) -> None:
@@ -475,16 +476,9 @@ async def test_an_item_that_a_left_branch_had_taken_is_the_first_again(
 
     @app.workflow
     async def flow(ctx: Context) -> list[int]:
-        async def fails() -> None:
-            await ctx.wait(go)
-            raise ValueError("no")
-
-        async def takes() -> int:
-            return await ctx.wait(jobs)
-
         await ctx.sleep("1s")
         try:
-            await ctx.gather(fails(), takes(), takes(), takes())
+            await ctx.gather(fails(ctx), takes(ctx), takes(ctx), takes(ctx))
         except ValueError:
             return [await ctx.wait(jobs), await ctx.wait(jobs), await ctx.wait(jobs)]
         return []
@@ -508,22 +502,15 @@ async def test_what_a_left_branch_gives_back_may_go_to_another_branch_of_the_run
 ) -> None:
     @app.workflow
     async def flow(ctx: Context) -> list[int]:
-        async def fails() -> None:
-            await ctx.wait(go)
-            raise ValueError("no")
-
-        async def takes() -> int:
-            return await ctx.wait(jobs)
-
         async def inner() -> int:
             try:
-                await ctx.gather(fails(), takes())
+                await ctx.gather(fails(ctx), takes(ctx))
             except ValueError:
                 return await ctx.wait(Signal("end", int))
             return 0
 
         async def outer() -> int:
-            await ctx.set("took", took := await takes())
+            await ctx.set("took", took := await takes(ctx))
             return took
 
         await ctx.sleep("1s")

@@ -1,9 +1,9 @@
 """Sends from a workflow: signal, start, set. Each happens once, whatever crashes and replays."""
 
-import asyncio
 from typing import Any
 
 import pytest
+from worlds import Deadly
 
 from perdure import (
     App,
@@ -19,7 +19,6 @@ from perdure import (
     RunNotFound,
     Signal,
     SignalTaken,
-    step,
 )
 
 go = Signal("go", int)
@@ -67,14 +66,7 @@ async def test_sends_happen_once_across_a_crash(
     world: Any, app: App, target: Any, crash_after: int
 ) -> None:
     """The process dies while the step after the n-th send is in flight; the next one goes on from there."""
-    crashing = True
-    reached = asyncio.Event()
-
-    @step
-    async def work(n: int) -> None:
-        if crashing and n == crash_after:
-            reached.set()
-            await asyncio.Event().wait()
+    deadly = Deadly(crash_after)
 
     @app.workflow
     async def child(ctx: Context, n: int) -> int:
@@ -87,15 +79,13 @@ async def test_sends_happen_once_across_a_crash(
             await ctx.signal("target", line, n)
             children.append(await ctx.start(child, n))
             await ctx.set("at", n)
-            await ctx.step(work, n)
+            await ctx.step(deadly.work, n)
         return [await ctx.wait(one) for one in children]
 
     async with world(app) as w:
         await w.begin(target, 7, id="target")
         await w.app.start(sender, id="sender")
-        await reached.wait()
-        await w.crash()
-    crashing = False
+        await deadly.kill(w)
     async with world(app) as w:
         await w.settle()
         run = w.app.run("sender")

@@ -28,6 +28,18 @@ go = Signal("go", int)
 line = Signal("line", int, buffer="all")
 
 
+class Server:
+    """What a step works with, and is down at first."""
+
+    def __init__(self) -> None:
+        self.healthy = False
+
+    async def work(self) -> str:
+        if not self.healthy:
+            raise OSError("down")
+        return "worked"
+
+
 class Gate:
     """A step body that tells when it began and ends when it is let go."""
 
@@ -760,13 +772,8 @@ async def test_retry_gives_dead_letters_back(world: Any, app: App) -> None:
 
 async def test_retry_after_a_caught_failure_that_was_raised_later(world: Any, app: App) -> None:
     """The step failed, cleanup ran, and the failure was raised on: what came after it is done anew."""
-    healthy = False
+    server = Server()
     undone: list[str] = []
-
-    async def work() -> str:
-        if not healthy:
-            raise OSError("down")
-        return "worked"
 
     async def undo() -> None:
         undone.append("undone")
@@ -774,7 +781,7 @@ async def test_retry_after_a_caught_failure_that_was_raised_later(world: Any, ap
     @app.workflow
     async def flow(ctx: Context) -> str:
         try:
-            return await ctx.step(work)
+            return await ctx.step(server.work)
         except StepFailed:
             await ctx.step(undo)
             raise
@@ -782,7 +789,7 @@ async def test_retry_after_a_caught_failure_that_was_raised_later(world: Any, ap
     async with world(app) as w:
         run = await w.begin(flow)
         assert await run.status() == "failed"
-        healthy = True
+        server.healthy = True
         await run.retry()
         await w.settle()
         assert await run.result() == "worked"
@@ -826,17 +833,12 @@ async def test_retry_keeps_what_other_branches_did(world: Any, app: App) -> None
 
 
 async def test_retry_survives_a_restart_and_a_replay(world: Any, app: App) -> None:
-    healthy = False
-
-    async def work() -> str:
-        if not healthy:
-            raise OSError("down")
-        return "worked"
+    server = Server()
 
     @app.workflow
     async def flow(ctx: Context) -> list[Any]:
         first = await ctx.wait(line)
-        second = await ctx.step(work)
+        second = await ctx.step(server.work)
         third = await ctx.wait(line)
         return [first, second, third]
 
@@ -844,7 +846,7 @@ async def test_retry_survives_a_restart_and_a_replay(world: Any, app: App) -> No
         run = await w.begin(flow, id="a")
         await w.app.signal("a", line, 1)
         await w.settle()
-        healthy = True
+        server.healthy = True
         await run.retry()
         await w.settle()
         assert await run.status() == "waiting"
@@ -872,16 +874,11 @@ async def test_only_a_failed_run_is_retried(world: Any, app: App) -> None:
 
 
 async def test_result_after_a_retry_waits_for_the_new_end(world: Any, app: App) -> None:
-    healthy = False
-
-    async def work() -> str:
-        if not healthy:
-            raise OSError("down")
-        return "worked"
+    server = Server()
 
     @app.workflow
     async def flow(ctx: Context) -> str:
-        return await ctx.step(work)
+        return await ctx.step(server.work)
 
     async with world(app) as w:
         run = await w.begin(flow)
@@ -889,7 +886,7 @@ async def test_result_after_a_retry_waits_for_the_new_end(world: Any, app: App) 
         for one in (run, other):
             with pytest.raises(RunFailed):
                 await one.result()
-        healthy = True
+        server.healthy = True
         await run.retry()
         assert await run.result() == "worked"
         assert await other.result() == "worked"
@@ -930,16 +927,11 @@ async def test_retry_after_an_error_that_was_raised_from_a_failed_step(
 
 
 async def test_retry_of_a_parent_waits_for_its_retried_child_anew(world: Any, app: App) -> None:
-    healthy = False
-
-    async def work() -> str:
-        if not healthy:
-            raise OSError("down")
-        return "worked"
+    server = Server()
 
     @app.workflow
     async def child(ctx: Context) -> str:
-        return await ctx.step(work)
+        return await ctx.step(server.work)
 
     @app.workflow
     async def parent(ctx: Context) -> str:
@@ -948,7 +940,7 @@ async def test_retry_of_a_parent_waits_for_its_retried_child_anew(world: Any, ap
     async with world(app) as w:
         run = await w.begin(parent)
         assert await run.status() == "failed"
-        healthy = True
+        server.healthy = True
         await w.app.run("kid").retry()
         await w.settle()
         await run.retry()
@@ -1124,13 +1116,8 @@ async def test_retry_after_siblings_were_cancelled_asks_their_waits_again(
 @pytest.mark.parametrize("again", [False, True])
 async def test_retry_after_a_sibling_cleaned_up(world: Any, app: App, again: bool) -> None:
     """What it did when it was cancelled is on record; nobody asks for it now, or not until the next failure."""
-    healthy = False
+    server = Server()
     cleaned: list[str] = []
-
-    async def work() -> str:
-        if not healthy:
-            raise OSError("down")
-        return "worked"
 
     async def clean() -> None:
         cleaned.append("up")
@@ -1144,7 +1131,7 @@ async def test_retry_after_a_sibling_cleaned_up(world: Any, app: App, again: boo
 
     @app.workflow
     async def flow(ctx: Context) -> list[Any]:
-        return list(await ctx.gather(listener(ctx), ctx.step(work)))
+        return list(await ctx.gather(listener(ctx), ctx.step(server.work)))
 
     async with world(app) as w:
         run = await w.begin(flow, id="a")
@@ -1153,7 +1140,7 @@ async def test_retry_after_a_sibling_cleaned_up(world: Any, app: App, again: boo
             await run.retry()
             await w.settle()
             assert await run.status() == "failed"
-        healthy = True
+        server.healthy = True
         await run.retry()
         await w.settle()
         assert await run.status() == "waiting"

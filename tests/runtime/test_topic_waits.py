@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from worlds import Deadly
 
 from perdure import (
     App,
@@ -742,14 +743,7 @@ async def test_a_crash_in_the_midst_of_waits_loses_nothing(
 async def test_events_are_emitted_once_across_a_crash(
     world: Any, app: App, crash_after: int
 ) -> None:
-    crashing = True
-    reached = asyncio.Event()
-
-    @step
-    async def work(n: int) -> None:
-        if crashing and n == crash_after:
-            reached.set()
-            await asyncio.Event().wait()
+    deadly = Deadly(crash_after)
 
     @app.workflow
     async def flow(ctx: Context) -> list[int]:
@@ -760,14 +754,12 @@ async def test_events_are_emitted_once_across_a_crash(
             positions.append(told.position)
             many = await ctx.emit_many([(tock, n), (tock, n, "sku/7"), Fact(topic="x", payload=n)])
             positions += [one.position for one in many if isinstance(one, Emitted)]
-            await ctx.step(work, n)
+            await ctx.step(deadly.work, n)
         return positions
 
     async with world(app) as w:
         await w.app.start(flow, id="a")
-        await reached.wait()
-        await w.crash()
-    crashing = False
+        await deadly.kill(w)
     async with world(app) as w:
         await w.settle()
         positions = await w.app.run("a").result()
