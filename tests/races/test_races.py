@@ -34,7 +34,8 @@ from perdure.model.records import Condition, EventRecord
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
 from perdure.testing.conformance import Driver, check_invariants
-from perdure.testing.conformance.driver import YEAR, done, everything, run, signal, timer, wait
+from perdure.testing.conformance.driver import everything
+from perdure.testing.conformance.words import YEAR, done, run, signal, timer, wait
 
 ROUNDS = 200
 

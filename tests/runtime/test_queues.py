@@ -28,7 +28,7 @@ from perdure import (
 from perdure.model import limits, ops
 from perdure.model.records import Condition
 from perdure.testing.conformance import Driver, check_invariants
-from perdure.testing.conformance.driver import wait
+from perdure.testing.conformance.words import wait
 
 
 @dataclass

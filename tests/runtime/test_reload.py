@@ -10,7 +10,8 @@ import pytest
 from perdure import App, Context, Delivered, Retry, Signal, StepFailed, step, step_info
 from perdure.model.ops import FireTimers
 from perdure.store.base import BatchUnknown
-from perdure.testing.conformance.driver import Driver, failed, signal, wait
+from perdure.testing.conformance.driver import Driver
+from perdure.testing.conformance.words import failed, signal, wait
 
 go = Signal("go", int, buffer="all")
 

@@ -22,7 +22,8 @@ from perdure import (
     step_info,
     timer,
 )
-from perdure.testing.conformance.driver import Driver, done
+from perdure.testing.conformance.driver import Driver
+from perdure.testing.conformance.words import done
 
 go = Signal("go", int)
 stop = Signal("stop", int)

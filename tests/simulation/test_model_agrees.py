@@ -44,16 +44,8 @@ from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
 from perdure.testing.conformance import check_invariants, comparable, dump, normal
-from perdure.testing.conformance.driver import (
-    SECOND,
-    declared,
-    done,
-    entry,
-    error,
-    everything,
-    failed,
-    retrying,
-)
+from perdure.testing.conformance.driver import everything
+from perdure.testing.conformance.words import SECOND, declared, done, entry, error, failed, retrying
 
 Answer = TypeVar("Answer")
 

@@ -19,9 +19,11 @@ from perdure.model.outcomes import (
 from perdure.model.records import ChannelRecord, DeferredRecord, SubscriptionRecord
 from perdure.store.base import BatchFailed
 from perdure.testing.clock import VirtualClock
-from perdure.testing.conformance.driver import (
+from perdure.testing.conformance.driver import Driver
+from perdure.testing.conformance.dump import comparable, dump, normal
+from perdure.testing.conformance.fixtures import MakeStore, Subject, opened
+from perdure.testing.conformance.words import (
     WORKER,
-    Driver,
     done,
     queue,
     run,
@@ -31,8 +33,6 @@ from perdure.testing.conformance.driver import (
     topic,
     wait,
 )
-from perdure.testing.conformance.dump import comparable, dump, normal
-from perdure.testing.conformance.fixtures import MakeStore, Subject, opened
 
 
 def turn(

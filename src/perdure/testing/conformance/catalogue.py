@@ -5,9 +5,10 @@ import pytest
 from perdure.model import ops
 from perdure.model.outcomes import Buffered, Counted, Delivered, Refusal
 from perdure.model.schema import schema_digest
-from perdure.testing.conformance.driver import Driver, declared, entry, signal
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import declared, entry, signal
 
 number: dict[str, object] = {"type": "integer"}
 

@@ -1,8 +1,9 @@
 """Who owns a run: claims, what a worker knows, release, and the owner that stays with a parked run."""
 
 from perdure.model.outcomes import Advanced, Delivered, Fenced, Moved
-from perdure.testing.conformance.driver import HOUR, WORKER, Driver, done, signal, sleep, wait
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import HOUR, WORKER, done, signal, sleep, wait
 
 
 class TestClaiming(Subject):

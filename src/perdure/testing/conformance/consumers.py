@@ -17,8 +17,9 @@ from perdure.model.outcomes import (
     Started,
 )
 from perdure.model.records import ConsumerRecord, ParkedRecord
-from perdure.testing.conformance.driver import WORKER, Driver, effect, refused, topic
+from perdure.testing.conformance.driver import Driver, refused
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import WORKER, effect, topic
 
 
 async def reading(d: Driver, name: str = "reader", **fields: Any) -> ConsumerRecord:

@@ -2,9 +2,10 @@
 
 from perdure.model.outcomes import Buffered, Delivered, Finished, NotFound, Refusal
 from perdure.model.records import DeadLetterRecord
-from perdure.testing.conformance.driver import WORKER, Driver, declared, entry, signal, wait
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import WORKER, declared, entry, signal, wait
 
 
 async def bury(d: Driver, *payloads: str, policy: str = "all", run_id: str = "dead") -> list[str]:

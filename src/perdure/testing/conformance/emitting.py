@@ -6,8 +6,9 @@ import pytest
 from perdure.model import limits, ops
 from perdure.model.outcomes import Duplicate, Emitted, Refusal
 from perdure.model.schema import schema_digest
-from perdure.testing.conformance.driver import HOUR, Driver, emitted, refused, topic, wait
+from perdure.testing.conformance.driver import Driver, emitted, refused
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import HOUR, topic, wait
 
 _number = {"type": "integer"}
 

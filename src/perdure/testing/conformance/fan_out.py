@@ -10,13 +10,11 @@ from perdure.model import limits, ops
 from perdure.model.outcomes import Counted
 from perdure.model.records import StepRecord
 from perdure.testing.clock import VirtualClock
-from perdure.testing.conformance.driver import (
+from perdure.testing.conformance.driver import Driver, all_runs, completed, emitted
+from perdure.testing.conformance.fixtures import MakeStore, Subject, opened
+from perdure.testing.conformance.words import (
     WORKER,
     WORKFLOW,
-    Driver,
-    all_runs,
-    completed,
-    emitted,
     queue,
     run,
     signal,
@@ -24,7 +22,6 @@ from perdure.testing.conformance.driver import (
     topic,
     wait,
 )
-from perdure.testing.conformance.fixtures import MakeStore, Subject, opened
 
 Script = Callable[[Driver], Awaitable[None]]
 

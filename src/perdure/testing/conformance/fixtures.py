@@ -15,8 +15,9 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
-from perdure.testing.conformance.driver import WORKER, YEAR, Driver
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.invariants import check_invariants
+from perdure.testing.conformance.words import WORKER, YEAR
 
 
 class MakeStore(Protocol):

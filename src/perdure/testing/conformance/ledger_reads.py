@@ -2,8 +2,9 @@
 
 from perdure.model import limits
 from perdure.store.base import Vitals
-from perdure.testing.conformance.driver import HOUR, Driver, queue, sleep, topic, wait
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import HOUR, queue, sleep, topic, wait
 
 
 class TestLedgerReads(Subject):

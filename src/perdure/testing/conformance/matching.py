@@ -3,17 +3,9 @@
 import msgspec
 
 from perdure.model.records import ErrorRecord
-from perdure.testing.conformance.driver import (
-    Driver,
-    completed,
-    emitted,
-    queue,
-    signal,
-    timer,
-    topic,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver, completed, emitted
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import queue, signal, timer, topic, wait
 
 big = topic("order.paid", filter="payload > 5")
 paid = topic("order.paid")

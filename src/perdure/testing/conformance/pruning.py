@@ -2,9 +2,10 @@
 
 from perdure.model import ops
 from perdure.model.outcomes import Counted, NotFound, Started
-from perdure.testing.conformance.driver import Driver, done, run, signal, wait
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import done, run, signal, wait
 
 
 class TestPruning(Subject):

@@ -5,17 +5,9 @@ import pytest
 from perdure.model import limits
 from perdure.model.outcomes import Advanced, Counted, Delivered, Duplicate, Queued, Refusal
 from perdure.model.schema import schema_digest
-from perdure.testing.conformance.driver import (
-    Driver,
-    completed,
-    failed,
-    queue,
-    refused,
-    signal,
-    timer,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver, completed, refused
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import failed, queue, signal, timer, wait
 
 jobs = queue("jobs")
 _number = {"type": "integer"}

@@ -2,19 +2,10 @@
 
 from perdure.model.records import StepRecord
 from perdure.store.base import Due, RunFilter
-from perdure.testing.conformance.driver import (
-    HOUR,
-    Driver,
-    done,
-    failed,
-    run,
-    signal,
-    sleep,
-    timer,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import HOUR, done, failed, run, signal, sleep, timer, wait
 
 
 async def listed(d: Driver, **where: object) -> list[str]:

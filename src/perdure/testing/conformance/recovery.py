@@ -3,19 +3,10 @@
 import pytest
 
 from perdure.model.outcomes import Counted, Fenced
-from perdure.testing.conformance.driver import (
-    SECOND,
-    WORKER,
-    Driver,
-    completed,
-    done,
-    signal,
-    sleep,
-    timer,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver, completed
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import SECOND, WORKER, done, signal, sleep, timer, wait
 
 
 class TestRecovery(Subject):

@@ -5,8 +5,9 @@ import pytest
 from perdure.model import limits
 from perdure.model.outcomes import Emitted, Trimmed
 from perdure.model.records import RUNNER, DeferredRecord, ParkedRecord
-from perdure.testing.conformance.driver import Driver, topic
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import topic
 
 
 async def ten(d: Driver) -> None:

@@ -4,20 +4,18 @@ import msgspec
 
 from perdure.model.outcomes import NotFound, Steered
 from perdure.model.records import RETRY_PATH
-from perdure.testing.conformance.driver import (
+from perdure.testing.conformance.driver import Driver, completed, refused
+from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import (
     HOUR,
     WORKER,
-    Driver,
-    completed,
     done,
     failed,
-    refused,
     retrying,
     signal,
     timer,
     wait,
 )
-from perdure.testing.conformance.fixtures import Subject
 
 
 class TestRetry(Subject):

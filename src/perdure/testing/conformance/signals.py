@@ -5,19 +5,10 @@ import pytest
 from perdure.model import limits
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, NotFound, Refusal
 from perdure.model.records import EventRecord, SignalRecord
-from perdure.testing.conformance.driver import (
-    HOUR,
-    Driver,
-    accepted,
-    completed,
-    refused,
-    signal,
-    sleep,
-    timer,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver, accepted, completed, refused
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import HOUR, signal, sleep, timer, wait
 
 
 class TestSignals(Subject):

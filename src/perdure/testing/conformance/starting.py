@@ -4,18 +4,9 @@ import pytest
 
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, Started
 from perdure.store.base import BatchFailed
-from perdure.testing.conformance.driver import (
-    HOUR,
-    WORKER,
-    Driver,
-    completed,
-    declared,
-    entry,
-    refused,
-    signal,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver, completed, refused
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import HOUR, WORKER, declared, entry, signal, wait
 
 
 class TestStarting(Subject):

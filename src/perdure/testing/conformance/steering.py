@@ -5,13 +5,13 @@ import pytest
 from perdure.model import ops
 from perdure.model.outcomes import Advanced, Buffered, Finished, NotFound, Steered
 from perdure.model.records import CANCEL_PATH
-from perdure.testing.conformance.driver import (
+from perdure.testing.conformance.driver import Driver, completed, refused
+from perdure.testing.conformance.dump import dump
+from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import (
     HOUR,
     WORKER,
-    Driver,
-    completed,
     done,
-    refused,
     retrying,
     run,
     signal,
@@ -19,8 +19,6 @@ from perdure.testing.conformance.driver import (
     timer,
     wait,
 )
-from perdure.testing.conformance.dump import dump
-from perdure.testing.conformance.fixtures import Subject
 
 
 class TestSteering(Subject):

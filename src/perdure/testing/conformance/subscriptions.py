@@ -7,8 +7,9 @@ import pytest
 from perdure.model import limits
 from perdure.model.outcomes import Counted, CursorMoved, Moved
 from perdure.model.records import RUNNER, DeferredRecord
-from perdure.testing.conformance.driver import WORKFLOW, Driver, effect
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import WORKFLOW, effect
 
 
 def started(d: Driver, run_id: str, position: int, **fields: Any) -> Any:

@@ -1,11 +1,13 @@
 """Deadlines: none before its time, none twice, and the next one always known."""
 
 from perdure.model.outcomes import Fired
-from perdure.testing.conformance.driver import (
+from perdure.testing.conformance.driver import Driver
+from perdure.testing.conformance.dump import dump
+from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import (
     HOUR,
     SECOND,
     WORKER,
-    Driver,
     retrying,
     run,
     signal,
@@ -14,8 +16,6 @@ from perdure.testing.conformance.driver import (
     until,
     wait,
 )
-from perdure.testing.conformance.dump import dump
-from perdure.testing.conformance.fixtures import Subject
 
 
 class TestTimers(Subject):

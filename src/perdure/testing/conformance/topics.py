@@ -1,20 +1,9 @@
 """Waits for topics: every event once, the early one too; a cursor for each branch; the oldest of what is there."""
 
 from perdure.model.outcomes import Advanced, Delivered
-from perdure.testing.conformance.driver import (
-    Driver,
-    completed,
-    emitted,
-    failed,
-    queue,
-    run,
-    signal,
-    spec_of,
-    timer,
-    topic,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver, completed, emitted, spec_of
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import failed, queue, run, signal, timer, topic, wait
 
 paid = topic("order.paid")
 

@@ -15,11 +15,12 @@ from perdure.model.outcomes import (
 )
 from perdure.model.records import DeadLetterRecord, ErrorRecord
 from perdure.store.base import BatchFailed
-from perdure.testing.conformance.driver import (
+from perdure.testing.conformance.driver import Driver, completed
+from perdure.testing.conformance.dump import dump
+from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import (
     HOUR,
     WORKER,
-    Driver,
-    completed,
     done,
     failed,
     retrying,
@@ -27,8 +28,6 @@ from perdure.testing.conformance.driver import (
     timer,
     wait,
 )
-from perdure.testing.conformance.dump import dump
-from perdure.testing.conformance.fixtures import Subject
 
 
 class TestTurns(Subject):

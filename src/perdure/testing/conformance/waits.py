@@ -5,21 +5,10 @@ import pytest
 
 from perdure.model.outcomes import Advanced, Buffered, Delivered
 from perdure.model.records import ErrorRecord
-from perdure.testing.conformance.driver import (
-    HOUR,
-    WORKER,
-    Driver,
-    completed,
-    run,
-    signal,
-    sleep,
-    spec_of,
-    timer,
-    until,
-    wait,
-)
+from perdure.testing.conformance.driver import Driver, completed, spec_of
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.words import HOUR, WORKER, run, signal, sleep, timer, until, wait
 
 
 class TestWaits(Subject):
