@@ -16,7 +16,7 @@ from typing import Any
 from perdure.errors import Evicted, ForeignAwait, NonDeterminism, PerdureError
 from perdure.registry import driven
 from perdure.runtime.calls import Durable, GatherCall
-from perdure.runtime.context import Scope
+from perdure.runtime.paths import Scope
 
 log = logging.getLogger("perdure.runtime")
 
