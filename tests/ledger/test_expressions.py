@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from perdure.errors import BadExpression, ExpressionFailed, ExpressionsUnavailable, PerdureError
 from perdure.ledger import expressions
-from perdure.ledger.cost import Facts, facts_at_worst, facts_of, read_tree, regex_places, work_of
+from perdure.ledger.cost import Facts, facts_at_worst, facts_of, regex_places, work_of
 from perdure.ledger.expressions import compile_filter, compile_key, compile_mapper
+from perdure.ledger.tree import read_tree
 from perdure.model import limits
 from perdure.model.records import EventRecord
 

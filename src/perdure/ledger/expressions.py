@@ -29,15 +29,8 @@ from typing import Any
 import msgspec
 
 from perdure.errors import BadExpression, ExpressionFailed, ExpressionsUnavailable
-from perdure.ledger.cost import (
-    Facts,
-    MessageBuilt,
-    Node,
-    bytes_always_fine,
-    facts_of,
-    read_tree,
-    work_of,
-)
+from perdure.ledger.cost import Facts, bytes_always_fine, facts_of, work_of
+from perdure.ledger.tree import MessageBuilt, Node, read_tree
 from perdure.model import limits
 from perdure.model.clock import to_datetime
 from perdure.model.limits import BadValue, check_key
