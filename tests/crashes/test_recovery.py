@@ -14,6 +14,7 @@ from crashes.drive import Figures
 from crashes.fsck import check_state, copy_of, dump
 from crashes.nursery import Nursery, open_nursery
 from perdure import App, RunHandle
+from perdure.runtime.recovery import Recovery
 from perdure.runtime.worker import Worker
 
 MakeApp = Callable[[Path], App]
@@ -30,13 +31,13 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
     """Upkeep every few milliseconds, and a way to wait for the end of so many rounds from now."""
     kwdefaults: dict[str, Any] = Worker.__init__.__kwdefaults__
     monkeypatch.setitem(kwdefaults, "poll_s", 0.02)
-    look_at_store = Worker._look_at_store
+    look = Recovery.look
     ended = asyncio.Condition()
     count = 0
 
-    async def counted(worker: Worker) -> None:
+    async def counted(recovery: Recovery) -> None:
         nonlocal count
-        await look_at_store(worker)
+        await look(recovery)
         async with ended:
             count += 1
             ended.notify_all()
@@ -46,7 +47,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
         async with asyncio.timeout(10), ended:
             await ended.wait_for(lambda: count >= last)
 
-    monkeypatch.setattr(Worker, "_look_at_store", counted)
+    monkeypatch.setattr(Recovery, "look", counted)
     return wait
 
 

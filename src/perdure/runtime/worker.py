@@ -1,8 +1,8 @@
-"""The worker: holds runs in memory, claims those that are ready, and keeps the store healthy.
+"""The worker: holds runs in memory, and claims those that are ready.
 
-The lease is the worker's: one row for each process start. A run it owns stays with it while it waits, up to a bound;
-then the least recently used goes, and comes back by claim and replay. Nothing depends on what is resident. Recovery is
-a continuous, conditional loop: on a healthy store it finds nothing and writes nothing.
+A run it owns stays with it while it waits, up to a bound; then the least recently used goes, and comes back by claim
+and replay. Nothing depends on what is resident. Deadlines (timers.py) and the slow loop that finds what nobody was told
+of (recovery.py) are its parts.
 """
 
 import asyncio
@@ -21,19 +21,17 @@ from perdure.model.ids import Ids
 from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
+from perdure.runtime.recovery import Recovery
 from perdure.runtime.steps import Bodies
 from perdure.runtime.timers import Timers
 from perdure.runtime.turn import Execution
 from perdure.service import Service
-from perdure.store.base import RunFilter, Store
+from perdure.store.base import Due, RunFilter, Store
 
 T = TypeVar("T")
 
 log = logging.getLogger("perdure.worker")
 
-_lease_us = 30_000_000
-_beat_every_s = 10.0
-_sweep_runs = 1000
 _plain_steps_kept = 1024
 _missed_max = 10_000
 # How long a little free room may wait for more before ready runs are claimed into it.
@@ -70,7 +68,6 @@ class Worker(Service):
         self._deps = tuple(deps)
         self._resident = resident
         self._concurrency = concurrency
-        self._poll_s = poll_s
         self._executions: dict[str, Execution] = {}
         self._parked: dict[str, Execution] = {}  # in order of use: the first is the least recent
         # Bounded: a function made anew inside a workflow is a new one on every replay.
@@ -85,11 +82,13 @@ class Worker(Service):
         self._full = False  # something ready may have been left for want of room
         self._coming: set[str] = set()  # runs on their way into memory
         self._missed: set[str] = set()  # runs of ours that were changed before they were in memory
-        self._sweep_after = ""
         self._fanning_out = 0
         self._taken: dict[str, int] = {}  # runs that a fan-out has given us, by their revision
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
+        self._recovery = Recovery(
+            store, coordinator, clock, self.worker_id, poll_s, registry.keys, self._on_due
+        )
         self.post = coordinator.post
         self.run_body = self._bodies.run
         # Bound once: a start keeps it until its commit.
@@ -99,15 +98,15 @@ class Worker(Service):
 
     async def start(self) -> None:
         self._store.worker_id = self.worker_id
-        await self._beat()
+        await self._recovery.beat()
         await self._declare()
         self._coordinator.hub.attach(self._hear)
         self._coordinator.on_unknown = self._reload_all
-        await self._recover()
+        await self._recovery.recover()
         self.timers.start()
         self._spawn("claims", self._claim_loop)
-        self._spawn("upkeep", self._upkeep_loop)
-        await self._look_at_store()
+        self._recovery.start()
+        await self._recovery.look()
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Stop claiming, let step bodies end, hand runs back, leave. The coordinator is still open.
@@ -127,6 +126,7 @@ class Worker(Service):
 
     async def _stop_work(self, grace_s: float) -> None:
         await super().stop()
+        await self._recovery.stop()
         await self.timers.stop()
         self._claim_alarm.clear()
         if self._claim_soon is not None:
@@ -460,7 +460,9 @@ class Worker(Service):
 
     async def _load_lost(self) -> None:
         """After an unknown outcome: a start or claim may have made runs ours that never came into memory."""
-        await self._beat()  # committed after whatever was in doubt, so the rows below are decided
+        await (
+            self._recovery.beat()
+        )  # committed after whatever was in doubt, so the rows below are decided
         running = RunFilter(statuses=("running",))
         after: tuple[int, str] | None = None
         while True:
@@ -497,37 +499,14 @@ class Worker(Service):
         self._full = False
         self._claimable.set()
 
-    # --- upkeep ---
-
-    async def _beat(self) -> None:
-        await self._coordinator.submit(ops.Beat(worker_id=self.worker_id, lease_us=_lease_us))
+    # --- what a start tells, and what the store tells ---
 
     async def _declare(self) -> None:
         workflows = tuple(one.record() for one in self.registry.all())
         channels = tuple(one.record() for one in self.registry.channels())
         await self._coordinator.submit(ops.Declare(workflows=workflows, channels=channels))
 
-    async def _upkeep_loop(self) -> None:
-        beaten_at = self._clock.monotonic()
-        while True:
-            await asyncio.sleep(self._poll_s)
-            if self._store.needs_beats and self._clock.monotonic() - beaten_at > _beat_every_s:
-                beaten_at = self._clock.monotonic()
-                await self._beat()
-            await self._recover()
-            await self._look_at_store()
-
-    async def _recover(self) -> None:
-        """Adopt what dead workers left, and heal a slice of the parked runs."""
-        suspects, self._sweep_after = await self._store.sweep(self._sweep_after, _sweep_runs)
-        orphaned = await self._store.has_orphans()
-        while suspects or orphaned:
-            recover = ops.Recover(limit=limits.batch_ops_max, suspects=tuple(suspects))
-            recovered = await self._coordinator.submit(recover)
-            suspects, orphaned = [], recovered.more
-
-    async def _look_at_store(self) -> None:
-        due = await self._store.due(self.registry.keys())
+    def _on_due(self, due: Due) -> None:
         if due.deadline_at is not None:
             self.timers.note(due.deadline_at)
         if due.ready_at is not None:
