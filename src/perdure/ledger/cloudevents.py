@@ -26,7 +26,7 @@ import msgspec
 
 from perdure.errors import InvalidPayload
 from perdure.inputs import Fact
-from perdure.model.codec.text import read_json, write_json
+from perdure.model.codec.text import write_json
 from perdure.model.events import Cause, Event
 from perdure.model.ids import is_ulid
 from perdure.model.limits import (
@@ -140,15 +140,6 @@ def from_json(text: str | bytes, content_type: str | None = None) -> list[Fact]:
     return [_read(part, f"CloudEvent {number} of {total}") for number, part in enumerate(parts, 1)]
 
 
-def from_cloudevent(data: Mapping[str, Any]) -> Fact:
-    """One event that was parsed already, attributes and data side by side as in its JSON form."""
-    with _told_as("the CloudEvent"):
-        if not isinstance(data, Mapping):
-            raise BadValue("event", data, f"is a {type(data).__name__}; give a mapping")
-        _check_plain(data.get("data"))
-        return _fact(data)
-
-
 @contextmanager
 def _told_as(where: str) -> Iterator[None]:
     """A refusal within says in which event it arose."""
@@ -219,22 +210,6 @@ def _blamed_on(name: str) -> Iterator[None]:
         yield
     except BadValue as error:
         raise BadValue(f"attribute {shown(name)}:", unsaid, str(error)) from None
-
-
-def _check_plain(payload: Any) -> None:
-    """A payload that never was text is measured by the text it will become."""
-    with _blamed_on("data"):
-        try:
-            text = write_json(payload)
-            check_payload(text)
-            same = read_json(text) == payload
-        except (TypeError, RecursionError, msgspec.MsgspecError, UnicodeEncodeError):
-            same = False
-        if not same:
-            problem = (
-                "is no plain JSON data, or holds NaN or Infinity; send text or numbers instead"
-            )
-            raise BadValue("payload", unsaid, problem)
 
 
 # --- what an event says --------------------------------------------------------------------------

@@ -87,12 +87,11 @@ def compile_key(text: str) -> "Key":
 
 
 class Filter:
-    """Made by `compile_filter`. `misses` counts the events that lacked what it asks for."""
+    """Made by `compile_filter`."""
 
     def __init__(self, compiled: "_Compiled") -> None:
         self._compiled = compiled
         self.text = compiled.text
-        self.misses = 0
 
     def test(self, record: EventRecord) -> bool:
         """Whether the event matches. What is missing in it is no match; any other fault raises ExpressionFailed."""
@@ -100,7 +99,6 @@ class Filter:
         if kind == "BOOL":
             return value.value() is True
         if kind == "ERROR" and _fault(value).startswith(_missing):
-            self.misses += 1
             return False
         raise self._compiled.unfit(kind, value, "a filter gives true or false")
 

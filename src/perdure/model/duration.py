@@ -70,16 +70,3 @@ def _parse_text(text: str) -> int:
         raise BadValue("duration", text, f"is not understood; {_forms}")
     parts = zip(match.groups(), _unit_us.values(), strict=True)
     return round(sum(Fraction(number) * unit for number, unit in parts if number))
-
-
-def format_duration(us: int) -> str:
-    """The shortest exact text, such as "1h30m"; `parse_duration` reads it back."""
-    if us == 0:
-        return "0s"
-    sign, rest, parts = ("-" if us < 0 else ""), abs(us), []
-    for unit, unit_us in _unit_us.items():
-        # Weeks are read but not written: "10d" is plainer than "1w3d".
-        if unit != "w" and rest >= unit_us:
-            parts.append(f"{rest // unit_us}{unit}")
-            rest %= unit_us
-    return sign + "".join(parts)
