@@ -9,6 +9,7 @@ readers of the ledger, in `reading`. Time and chance are asked of the system her
 """
 
 import random
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -22,6 +23,7 @@ from perdure.engine import Engine, Life, Settings
 from perdure.errors import RunNotFound, refusal_error
 from perdure.handle import RunHandle
 from perdure.inputs import (
+    checked_deps,
     checked_id,
     checked_limit,
     checked_statuses,
@@ -85,6 +87,10 @@ Ts = TypeVarTuple("Ts")
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 
 
+# Never in a log: the user and password of a store's URL.
+_credentials = re.compile(r"//[^/]*@")
+
+
 class App(Telling, Reading):
     """Your workflows on a store. Use it as `async with app:`."""
 
@@ -115,7 +121,7 @@ class App(Telling, Reading):
         self._clock: Clock = clock or SystemClock()
         self._settings = Settings(
             worker=worker,
-            deps=tuple(deps),
+            deps=checked_deps(deps),
             resident=resident,
             concurrency=concurrency,
             threads=threads,
@@ -134,6 +140,11 @@ class App(Telling, Reading):
         self._life = Life()
         # The engine, or why there is none for the caller. Not a method that asks another: each start asks.
         self._engine = self._life.engine
+
+    def __repr__(self) -> str:
+        url = _credentials.sub("//…@", self.url) if isinstance(self.url, str) else self.url
+        where = "" if self.namespace is None else f", namespace={self.namespace!r}"
+        return f"App({url!r}{where})"
 
     @property
     def source(self) -> str:
@@ -343,7 +354,7 @@ class App(Telling, Reading):
     ) -> Page[DeadLetter]:
         """Signals that nobody could take any more."""
         limit = checked_limit(limit)
-        seen = decode_cursor(after, tuple[str])[0] if after else ""
+        seen = decode_cursor(after, tuple[str])[0] if after is not None else ""
         run_id = None if run_id is None else check_run_id(run_id)
         rows = await self._engine().store.dead_letters(run_id, seen, limit + 1)
         return page(rows, limit, dead_letter, lambda last: (last.dead_letter_id,))
@@ -381,7 +392,7 @@ class App(Telling, Reading):
             created_from=checked_time("created_from", created_from),
             created_before=checked_time("created_before", created_before),
         )
-        seen = decode_cursor(after, tuple[int, str]) if after else None
+        seen = decode_cursor(after, tuple[int, str]) if after is not None else None
         rows = await self._engine().store.runs(where, seen, limit + 1)
         return page(rows, limit, run_info, lambda last: (last.created_at, last.run_id))
 
@@ -403,7 +414,7 @@ class App(Telling, Reading):
         limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
         before = None if older_than is None else self._clock.now() - parse_duration(older_than)
-        seen = decode_cursor(after, tuple[int, str, str, int]) if after else None
+        seen = decode_cursor(after, tuple[int, str, str, int]) if after is not None else None
         rows = await self._engine().store.find_waiting(name, before, seen, limit + 1)
         return page(rows, limit, waiting, watcher_place)
 

@@ -14,8 +14,9 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
+from perdure.errors import InvalidPayload
 from perdure.model import limits
-from perdure.model.codec import Codec, codec_for
+from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Event
 from perdure.model.limits import BadValue, check_entity, check_name
@@ -79,6 +80,9 @@ class Waitable(Generic[T_co]):
         if not isinstance(other, Waitable):
             return NotImplemented
         return AnyOf((self, other))
+
+    def __repr__(self) -> str:
+        return " | ".join(_words(one.condition) for one in self.clauses())
 
 
 class AnyOf(Waitable[T_co]):
@@ -217,7 +221,9 @@ class Topic(Waitable[T_co]):
             raise BadValue("repeats", repeats, 'must be "deliver" or "ignore"')
         self.type = type
         self.codec = codec_for(type, where=f"the payload of topic {name!r}")
-        self.enforce = bool(enforce)
+        if not isinstance(enforce, bool):
+            raise BadValue("enforce", enforce, "must be True or False")
+        self.enforce = enforce
         self.repeats: Repeats = repeats
         self._clauses = (Clause(Condition("topic", name), self.codec, channel=self),)
 
@@ -244,6 +250,8 @@ class Topic(Waitable[T_co]):
             raise BadValue("deliver", deliver, 'must be "next" or "latest"')
         if where is not None and not isinstance(where, str) and not callable(where):
             raise BadValue("where", where, "is neither CEL nor a function of the payload")
+        if where == "":
+            raise BadValue("where", where, "is empty: leave it out, or give CEL")
         if where is not None and deliver == "latest":
             raise BadValue(
                 "deliver",
@@ -263,9 +271,17 @@ class Topic(Waitable[T_co]):
         return _Part(Clause(condition, self.codec, channel=self, where=code))
 
     def read(self, event: Event) -> T_co:
-        """The payload of an event of this topic, as its type."""
+        """The payload of an event of this topic, as its type; raises InvalidPayload if it does not fit."""
+        if not isinstance(event, Event):
+            raise BadValue("event", event, "is no Event")
+        if event.type != self.name:
+            raise BadValue("event", event.type, f"is of another topic than {self.name!r}")
         text = msgspec.json.encode(event.payload).decode()
-        value: T_co = self.codec.decode(text)
+        try:
+            value: T_co = self.codec.decode(text)
+        except BadPayload as error:
+            what = f"the payload of event {event.event_id} of topic {self.name!r}"
+            raise InvalidPayload(what, error.errors) from error
         return value
 
     def schema(self) -> str | None:
@@ -328,6 +344,27 @@ class _Part(Waitable[T_co]):
 
     def clauses(self) -> tuple[Clause, ...]:
         return self._clauses
+
+
+def _words(condition: Condition) -> str:
+    """A condition as one would write it."""
+    match condition.kind:
+        case "timer" if condition.delay_us is not None:
+            return f"timer('{condition.delay_us / 1_000_000:g}s')"
+        case "timer":
+            return "timer"
+        case "topic":
+            filter = condition.filter or condition.code
+            parts = [repr(condition.entity)] if condition.entity else []
+            parts += [f"where={filter!r}"] if filter else []
+            parts += [f"since={condition.since!r}"] if condition.since != "start" else []
+            parts += [f"deliver={condition.deliver!r}"] if condition.deliver != "next" else []
+            about = f".about({', '.join(parts)})" if parts else ""
+            return f"Topic({condition.target!r}){about}"
+        case "run":
+            return f"ended({condition.target!r})"
+        case "signal" | "queue":
+            return f"{condition.kind.capitalize()}({condition.target!r})"
 
 
 def _name_of(function: Callable[..., object]) -> str:

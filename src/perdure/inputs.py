@@ -237,10 +237,10 @@ def checked_topic(registry: Registry, topic: Any) -> Topic[Any]:
     return registry.topic(topic) or Topic(check_emitted(topic))
 
 
-def _checked_event_id(event_id: Any) -> str:
+def _checked_event_id(event_id: Any, what: str = "event_id") -> str:
     """Made by a producer, at the edge perhaps: a ULID, so that ids sort by time wherever they come from."""
     if not isinstance(event_id, str) or not is_ulid(event_id):
-        raise BadValue("event_id", event_id, "is no ULID: 26 characters such as ctx.ulid() gives")
+        raise BadValue(what, event_id, "is no ULID: 26 characters such as ctx.ulid() gives")
     return event_id
 
 
@@ -260,6 +260,30 @@ def _cause(given: Any) -> tuple[str | None, str | None, int]:
         case str():
             return _encode_cause(Cause(event_id=_checked_event_id(given))).decode(), None, 0
     raise BadValue("caused_by", given, "is neither an Event, a Cause nor an event id")
+
+
+def check_cause(given: Any) -> None:
+    """What a caller names as a cause, and may have made of whatever: on the ledger it is to be read for ever."""
+    match given:
+        case Event():
+            _checked_event_id(given.event_id)
+            _checked_event_id(given.root_id, "root_id")
+            if at_least("depth", given.depth, 0) >= limits.int_max:
+                raise BadValue("depth", given.depth, "is none that an event has")
+        case Cause():
+            _check_made(given)
+
+
+def _check_made(cause: Cause) -> None:
+    if cause.event_id is not None:
+        _checked_event_id(cause.event_id)
+    if cause.run_id is not None:
+        check_run_id(cause.run_id)
+    if cause.path is not None:
+        limits.check_path(cause.path)
+    if cause.consumer is not None:
+        check_name("consumer", cause.consumer)
+    checked_flag("replay", cause.replay)
 
 
 def new_item(
@@ -294,6 +318,13 @@ def checked_signal(signal: Any) -> Signal[Any]:
     return signal
 
 
+def checked_deps(deps: Any) -> tuple[object, ...]:
+    """What `App(deps=[…])` was given."""
+    if not isinstance(deps, Iterable) or isinstance(deps, str):
+        raise BadValue("deps", deps, "must be a list: App(deps=[pool])")
+    return tuple(deps)
+
+
 def find_dep(deps: tuple[object, ...], kind: type[T]) -> T:
     """What the app was given of this type."""
     for one in deps:
@@ -314,12 +345,19 @@ def checked_moment(what: str, moment: Any) -> int:
     """An aware datetime as it is stored."""
     if not isinstance(moment, datetime):
         raise BadValue(what, moment, "takes a datetime with a time zone")
-    return from_datetime(moment)
+    return from_datetime(moment, what)
 
 
 def at_least(name: str, value: int, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise BadValue(name, value, f"must be a whole number from {least}")
+    return value
+
+
+def checked_flag(name: str, value: bool) -> bool:
+    """A switch. Not whatever is true: "no" would be yes."""
+    if not isinstance(value, bool):
+        raise BadValue(name, value, "must be True or False")
     return value
 
 
@@ -352,8 +390,10 @@ def checked_time(what: str, moment: datetime | None) -> int | None:
 
 
 def checked_workflow_name(workflow: str | Workflow[Any, *tuple[Any, ...]] | None) -> str | None:
-    if workflow is None or isinstance(workflow, str):
-        return workflow
+    if workflow is None:
+        return None
+    if isinstance(workflow, str):
+        return check_name("workflow", workflow)
     if isinstance(workflow, Workflow):
         return workflow.name
     raise BadValue("workflow", workflow, "is neither a workflow nor the name of one")
@@ -363,9 +403,9 @@ def checked_tag(tag: str | tuple[str, str] | None) -> tuple[str, str | None] | N
     if tag is None:
         return None
     if isinstance(tag, str):
-        return tag, None
+        return checked_id("tag", tag), None
     if isinstance(tag, tuple) and len(tag) == 2 and all(isinstance(one, str) for one in tag):
-        return tag
+        return checked_id("tag", tag[0]), checked_id("tag", tag[1])
     raise BadValue("tag", tag, "is neither a name nor (name, value)")
 
 

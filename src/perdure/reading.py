@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.engine import Engine, Life, Settings
 from perdure.errors import Conflict, UnknownSubscription, UnknownWorkflow, refusal_error
-from perdure.inputs import at_least, checked_limit, checked_position
+from perdure.inputs import at_least, checked_flag, checked_limit, checked_position
 from perdure.ledger.definitions import (
     CatchUp,
     Handler,
@@ -220,11 +220,13 @@ class Reading:
     async def enable_subscription(self, name: str, on: bool = True) -> None:
         """Switch a subscription on or off. Events that come while it is off do not count for it."""
         engine = self._engine()
+        check_name("subscription", name)
+        checked_flag("on", on)
         rows = await engine.store.subscriptions()
         row = next((one for one in rows if one.name == name), None)
         if row is None:
             raise UnknownSubscription(name)
-        changed = msgspec.structs.replace(row, enabled=bool(on))
+        changed = msgspec.structs.replace(row, enabled=on)
         await engine.coordinator.submit(ops.PutSubscription(subscription=changed))
 
     async def subscriptions(self) -> list[SubscriptionInfo]:
@@ -265,7 +267,7 @@ class Reading:
         To a position: events after it are read next. To a time: those recorded from then on. What it did about
         events it reads again is done again, but for what has a key.
         """
-        begin = checked_start(to)
+        begin = checked_start(to, "to")
         position = begin.position
         if position is None and begin.at is None:
             position = (await self._engine().store.span())[1]
@@ -291,7 +293,7 @@ class Reading:
         limit = checked_limit(limit)
         if consumer is not None:
             check_name("consumer", consumer)
-        seen = decode_cursor(after, tuple[str, int, str]) if after else None
+        seen = decode_cursor(after, tuple[str, int, str]) if after is not None else None
         rows = await self._engine().store.parked(consumer, seen, limit + 1)
         return page(
             rows,
@@ -316,7 +318,7 @@ class Reading:
     ) -> Page[DeferredStart]:
         """Starts that a bound has put off. Those of the fan-out drain by themselves; others wait for you."""
         limit = checked_limit(limit)
-        seen = decode_cursor(after, tuple[int, str]) if after else None
+        seen = decode_cursor(after, tuple[int, str]) if after is not None else None
         rows = await self._engine().store.deferred(seen, limit + 1)
         return page(rows, limit, deferred_start, lambda last: (last.position, last.subscription))
 
@@ -404,6 +406,7 @@ class Reading:
         """
         engine = self._engine()
         keep_us = None if older_than is None else parse_duration(older_than)
+        checked_flag("force", force)
         if keep is not None:
             at_least("keep", keep, 0)
         if older_than is None and keep is None:

@@ -85,6 +85,9 @@ class Step(Generic[P, R]):
             step.timeout_us = _checked_timeout(step.name, timeout)
         return step
 
+    def __repr__(self) -> str:
+        return f"Step({self.name!r})"
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Run the plain function, outside any workflow (in tests, in other steps)."""
         if driven.depth:
@@ -145,6 +148,10 @@ class Workflow(Generic[R, *Ts]):
             signals=encode(entries).decode(),
             strict_signals=self.strict_signals,
         )
+
+    def __repr__(self) -> str:
+        version = "" if self.version == 1 else f", version={self.version}"
+        return f"Workflow({self.name!r}{version})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise ForeignAwait(

@@ -72,14 +72,24 @@ async def send_many(
 ) -> list[SentOrNot]:
     """Send them all, and answer in their order. What is wrong with one is its answer."""
     made: list[ops.SendSignal | Refused] = []
-    for run_id, signal, payload in sends:
+    if not isinstance(sends, Iterable):
+        raise BadValue("sends", sends, "are not several: give a list of (run_id, signal, payload)")
+    for one in sends:
         try:
+            run_id, signal, payload = _parts(one)
             made.append(await send_op(engine, run_id, signal, payload, None, None, True))
         except (InvalidPayload, UnknownSignal, BadValue) as error:
             made.append(Refused(error))
     posted = [one for one in made if isinstance(one, ops.SendSignal)]
     outcomes = iter(await engine.coordinator.submit_many(posted))
     return [one if isinstance(one, Refused) else _told(next(outcomes), one) for one in made]
+
+
+def _parts(send: Any) -> tuple[str, Signal[Any] | str, Any]:
+    if not isinstance(send, tuple | list) or len(send) != 3:
+        raise BadValue("send", send, "is not (run_id, signal, payload)")
+    run_id, signal, payload = send
+    return run_id, signal, payload
 
 
 def _told(outcome: SendOutcome | BaseException, op: ops.SendSignal) -> SentOrNot:

@@ -17,6 +17,7 @@ from perdure.errors import PerdureError, refusal_error
 from perdure.inputs import (
     Fact,
     as_fact,
+    check_cause,
     checked_id,
     checked_limit,
     new_event,
@@ -145,6 +146,9 @@ class Telling:
 
     def as_cloudevents(self, *events: Event) -> str:
         """Events as CloudEvents 1.0 in JSON: one as itself, several as a batch."""
+        for one in events:
+            if not isinstance(one, Event):
+                raise BadValue("event", one, "is no Event: give events, `as_cloudevents(*page)`")
         if len(events) == 1:
             return cloudevents.to_json(events[0], self.source)
         return cloudevents.to_batch_json(events, self.source)
@@ -188,7 +192,7 @@ class Telling:
         after: str | None,
     ) -> Page[Event]:
         store = self._engine().store
-        place = decode_cursor(after, tuple[int])[0] if after else 0
+        place = decode_cursor(after, tuple[int])[0] if after is not None else 0
         literal = None if pattern is None else pattern.literal
         if pattern is None or literal is not None:
             rows = await store.events(place, limit + 1, type=literal, entity=about)
@@ -207,7 +211,7 @@ class Telling:
         after: str | None,
     ) -> Page[Event]:
         store = self._engine().store
-        place = decode_cursor(after, tuple[int, int]) if after else None
+        place = decode_cursor(after, tuple[int, int]) if after is not None else None
 
         def place_of(last: EventRecord) -> tuple[int, int]:
             return last.occurred_at, last.position
@@ -241,7 +245,7 @@ class Telling:
     ) -> Page[Waiting]:
         """Who waits for a topic, longest waiting first."""
         limit = checked_limit(limit)
-        seen = decode_cursor(after, tuple[int, str, str, int]) if after else None
+        seen = decode_cursor(after, tuple[int, str, str, int]) if after is not None else None
         rows = await self._engine().store.topic_watchers(_topic_name(topic), seen, limit + 1)
         return page(rows, limit, waiting, watcher_place)
 
@@ -269,7 +273,7 @@ class Telling:
     ) -> Page[QueueItem]:
         """What is in a queue, oldest first."""
         limit = checked_limit(limit)
-        seen = decode_cursor(after, tuple[int])[0] if after else _before_all
+        seen = decode_cursor(after, tuple[int])[0] if after is not None else _before_all
         rows = await self._engine().store.queue_items(_queue_name(queue), seen, limit + 1)
         return page(rows, limit, queue_item, lambda last: (last.position,))
 
@@ -301,6 +305,7 @@ _before_all = -(2**62)
 async def _with_cause(engine: Engine, fact: Fact) -> Fact:
     """The event itself for one who has only its id: what it leads to belongs to its chain."""
     if not isinstance(fact.caused_by, str):
+        check_cause(fact.caused_by)
         return fact
     found = await engine.store.event(checked_id("caused_by", fact.caused_by))
     return fact if found is None else replace(fact, caused_by=event_of(found))

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import msgspec
 
 from perdure.errors import PerdureError
+from perdure.model import limits
 from perdure.model.clock import to_datetime
 from perdure.model.cron import parse_cron
 from perdure.model.limits import BadValue
@@ -30,6 +31,7 @@ from perdure.model.status import Status
 
 T = TypeVar("T")
 Row = TypeVar("Row")
+Place = TypeVar("Place", bound=tuple[Any, ...])
 
 
 class Page(Sequence[T], Generic[T]):
@@ -62,14 +64,20 @@ def encode_cursor(*parts: int | str) -> str:
     return msgspec.json.encode(parts).hex()
 
 
-def decode_cursor(text: str, kind: type[T]) -> T:
+def decode_cursor(text: str, kind: type[Place]) -> Place:
     """The inverse of `encode_cursor`; a cursor that is not one of ours is refused."""
+    problem = "is not one that a listing gave: pass page.cursor"
     try:
-        return msgspec.json.decode(bytes.fromhex(text), type=kind)
+        place: Place = msgspec.json.decode(bytes.fromhex(text), type=kind)
     except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
-        raise BadValue(
-            "cursor", text, "is not one that a listing gave: pass page.cursor"
-        ) from error
+        raise BadValue("cursor", text, problem) from error
+    if any(isinstance(one, int) and not _storable(one) for one in place):
+        raise BadValue("cursor", text, problem)
+    return place
+
+
+def _storable(number: int) -> bool:
+    return limits.int_min <= number <= limits.int_max
 
 
 def page(

@@ -12,7 +12,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,18 @@ from perdure import (
     App,
     BadHint,
     BadValue,
+    Buffered,
+    Cause,
     Conflict,
     Context,
+    Delivered,
+    Event,
     ForeignAwait,
     InvalidPayload,
     NotRunning,
     PerdureError,
     Queue,
+    Refused,
     Retry,
     RetryAfter,
     RunFinished,
@@ -98,6 +103,17 @@ def deep(levels: int) -> Any:
     return value
 
 
+def event(**changed: Any) -> Event:
+    """An event as somebody might have made it."""
+    now, id = datetime.now(UTC), "01KE6P4YM0YJYRRCPRWQGR004P"
+    known: dict[str, Any] = {"position": 1, "event_id": id, "type": "order.paid", "root_id": id}
+    about = {"entity_type": None, "entity_id": None, "occurred_at": now, "recorded_at": now}
+    return Event(**{**known, **about, "payload": 1, **changed})
+
+
+# Zones that lead over the edge of what a datetime can be.
+east, west = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))
+
 Call = Callable[[App], Any]
 
 # Each line: an id, a call on an open app, the error, a fragment of its text.
@@ -142,12 +158,17 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("topic deep", lambda app: Topic(".".join("a" * 17)), BadValue, "segments"),
     ("topic type", lambda app: Topic(5), BadValue, "is a int"),
     ("topic hint", lambda app: Topic("a", Unknown), BadHint, "Unknown"),
+    ("topic enforce", lambda app: Topic("a", enforce="no"), BadValue, "must be True or False"),
     ("topic repeats", lambda app: Topic("a", repeats="no"), BadValue, "repeats"),
     ("about no entity", lambda app: paid.about("order"), BadValue, "'type/id'"),
     ("about number", lambda app: paid.about(5), BadValue, "'type/id'"),
     ("about since", lambda app: paid.about(since="then"), BadValue, "since"),
     ("about deliver", lambda app: paid.about(deliver="all"), BadValue, "deliver"),
     ("about where", lambda app: paid.about(where=5), BadValue, "neither CEL nor a function"),
+    ("about nothing", lambda app: paid.about(where=""), BadValue, "where '' is empty"),
+    ("read no event", lambda app: paid.read({"payload": 1}), BadValue, "is no Event"),
+    ("read another", lambda app: Topic("a").read(event()), BadValue, "another topic than 'a'"),
+    ("read misfit", lambda app: paid.read(event(payload="x")), InvalidPayload, "Expected `int`"),
     ("emit nothing", lambda app: app.emit(None, 1), BadValue, "neither a Topic nor a name"),
     ("emit signal", lambda app: app.emit(go, 1), BadValue, "neither a Topic nor a name"),
     ("emit bad name", lambda app: app.emit("a.*", 1), BadValue, "wildcards"),
@@ -172,6 +193,68 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("emit time", lambda app: app.emit(paid, 1, occurred_at=5), BadValue, "takes a datetime"),
     ("emit cause", lambda app: app.emit(paid, 1, caused_by=5), BadValue, "caused_by"),
     ("emit cause id", lambda app: app.emit(paid, 1, caused_by="x"), BadValue, "is no ULID"),
+    (
+        "emit time before the year 1",
+        lambda app: app.emit(paid, 1, occurred_at=datetime.min.replace(tzinfo=east)),
+        BadValue,
+        "outside the years 1 to 9999",
+    ),
+    (
+        "emit time after the year 9999",
+        lambda app: app.emit(paid, 1, occurred_at=datetime.max.replace(tzinfo=west)),
+        BadValue,
+        "occurred_at datetime.datetime(9999",
+    ),
+    (
+        "emit made cause",
+        lambda app: app.emit(paid, 1, caused_by=Cause(event_id=5)),
+        BadValue,
+        "is no ULID",
+    ),
+    (
+        "emit cause run",
+        lambda app: app.emit(paid, 1, caused_by=Cause(run_id={})),
+        BadValue,
+        "run id",
+    ),
+    (
+        "emit cause path",
+        lambda app: app.emit(paid, 1, caused_by=Cause(path="")),
+        BadValue,
+        "path '' is empty",
+    ),
+    (
+        "emit cause consumer",
+        lambda app: app.emit(paid, 1, caused_by=Cause(consumer="\ud800")),
+        BadValue,
+        "lone surrogate",
+    ),
+    (
+        "emit cause replay",
+        lambda app: app.emit(paid, 1, caused_by=Cause(replay="no")),
+        BadValue,
+        "replay 'no' must be True or False",
+    ),
+    ("emit after id", lambda app: app.emit(paid, 1, caused_by=event(event_id=5)), BadValue, "ULID"),
+    (
+        "emit after root",
+        lambda app: app.emit(paid, 1, caused_by=event(root_id="x")),
+        BadValue,
+        "root_id 'x' is no ULID",
+    ),
+    (
+        "emit after depth",
+        lambda app: app.emit(paid, 1, caused_by=event(depth=-1)),
+        BadValue,
+        "depth",
+    ),
+    (
+        "emit after depth huge",
+        lambda app: app.emit(paid, 1, caused_by=event(depth=2**63)),
+        BadValue,
+        "depth",
+    ),
+    ("emit many number", lambda app: app.emit_many(5), BadValue, "give a list of events"),
     ("emit trace", lambda app: app.emit(paid, 1, trace=""), BadValue, "trace '' is empty"),
     ("emit trace long", lambda app: app.emit(paid, 1, trace="x" * 600), BadValue, "trace_bytes"),
     ("emit option", lambda app: app.emit(paid, 1, colour="red"), TypeError, "colour"),
@@ -185,6 +268,8 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("events cursor", lambda app: app.events(after="x"), BadValue, "cursor"),
     ("event id type", lambda app: app.event(5), BadValue, "is a int"),
     ("timeline", lambda app: app.timeline("order"), BadValue, "'type/id'"),
+    ("cloud event", lambda app: app.as_cloudevents([event()]), BadValue, "as_cloudevents(*page)"),
+    ("cloud events", lambda app: app.as_cloudevents(event(), 5), BadValue, "event 5 is no Event"),
     # queues
     ("queue empty", lambda app: Queue(""), BadValue, "queue name '' is empty"),
     ("queue slash", lambda app: Queue("a/b"), BadValue, "separates the parts"),
@@ -263,6 +348,7 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
         Conflict,
         "'latest'",
     ),
+    ("send many number", lambda app: app.signal_many(5), BadValue, "(run_id, signal, payload)"),
     ("unknown letter", lambda app: app.resend("no-letter"), Conflict, "no dead letter"),
     ("letter type", lambda app: app.resend(5), BadValue, "dead letter"),
     # options of start
@@ -292,6 +378,14 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("limit float", lambda app: app.find_waiting(go, limit=1.5), BadValue, "must be from 1"),
     ("cursor words", lambda app: app.runs(after="nonsense"), BadValue, "pass page.cursor"),
     ("cursor type", lambda app: app.runs(after=5), BadValue, "pass page.cursor"),
+    ("cursor empty", lambda app: app.runs(after=""), BadValue, "pass page.cursor"),
+    ("cursor zero", lambda app: app.events(after=0), BadValue, "pass page.cursor"),
+    (
+        "cursor huge",
+        lambda app: app.events(after=(b"[1%s]" % (b"0" * 30)).hex()),
+        BadValue,
+        "pass page.cursor",
+    ),
     ("cursor foreign", lambda app: app.runs(after=b"[1]".hex()), BadValue, "pass page.cursor"),
     ("status", lambda app: app.runs(status="done"), BadValue, "is none of: cancelled"),
     ("statuses", lambda app: app.runs(status=["ready", 5]), BadValue, "is none of"),
@@ -299,7 +393,10 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("runs entity", lambda app: app.runs(entity="x"), BadValue, "'type/id'"),
     ("runs tag", lambda app: app.runs(tag=5), BadValue, "tag"),
     ("runs tag pair", lambda app: app.runs(tag=("a", "b", "c")), BadValue, "tag"),
+    ("runs tag surrogate", lambda app: app.runs(tag="\ud800"), BadValue, "lone surrogate"),
+    ("runs tag value", lambda app: app.runs(tag=("a", "\ud800")), BadValue, "lone surrogate"),
     ("runs workflow", lambda app: app.runs(workflow=5), BadValue, "workflow"),
+    ("runs workflow name", lambda app: app.runs(workflow="\ud800"), BadValue, "lone surrogate"),
     ("runs parent", lambda app: app.runs(parent=5), BadValue, "run id"),
     (
         "runs naive",
@@ -379,6 +476,7 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("concurrency", lambda app: App("memory://", concurrency=0), BadValue, "concurrency"),
     ("threads", lambda app: App("memory://", threads=True), BadValue, "threads"),
     ("keep", lambda app: App("memory://", keep="for ever"), BadValue, "not understood"),
+    ("deps", lambda app: App("memory://", deps=5), BadValue, "App(deps=[pool])"),
     ("store_timeout", lambda app: App("memory://", store_timeout=0), BadValue, "store_timeout"),
 ]
 
@@ -457,6 +555,15 @@ async def _made(call: Call, app: App) -> None:
         await made
 
 
+async def test_what_is_no_send_is_refused_by_itself(world: Any) -> None:
+    async with world(shop) as w:
+        await w.begin(flow, id="a")
+        good, bad, list_too = await w.app.signal_many([("a", go, 1), ("a", go), ["a", go, 2]])  # type: ignore[list-item]
+        assert isinstance(good, Delivered)
+        assert isinstance(bad, Refused) and "(run_id, signal, payload)" in str(bad.error)
+        assert isinstance(list_too, Buffered)
+
+
 async def test_bad_steering_ids(world: Any) -> None:
     async with world(shop) as w:
         for steer in ("cancel", "terminate", "pause", "resume", "retry"):
@@ -491,6 +598,9 @@ inside: list[tuple[str, Callable[[Context], Any], str]] = [
     ("emit many", lambda ctx: ctx.emit_many([5]), "neither a Fact nor"),
     ("emit many type", lambda ctx: ctx.emit_many([(paid, 1), (paid, "x")]), "Expected `int`"),
     ("emit too many", lambda ctx: ctx.emit_many([(paid, 1)] * 501), "events_per_op_max"),
+    ("emit many number", lambda ctx: ctx.emit_many(5), "give a list of events"),
+    ("emit surrogate", lambda ctx: ctx.emit("\ud800", 1), "lone surrogate"),
+    ("put surrogate", lambda ctx: ctx.put("\ud800", 1), "lone surrogate"),
     ("put nothing", lambda ctx: ctx.put(None, 1), "neither a Queue nor a name"),
     ("put type", lambda ctx: ctx.put(jobs, "x"), "Expected `int`"),
     ("put key", lambda ctx: ctx.put(jobs, 1, key=5), "is a int"),

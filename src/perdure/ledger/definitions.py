@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perdure.errors import Conflict
+from perdure.inputs import checked_flag
 from perdure.ledger.rules import Rule, checked_rule, takes_event
 from perdure.model import limits
 from perdure.model.clock import from_datetime
@@ -42,21 +43,21 @@ class Begin(NamedTuple):
     at: int | None
 
 
-def checked_start(value: Any) -> Begin:
-    """What `start=` was given."""
+def checked_start(value: Any, what: str = "start") -> Begin:
+    """What `start=` was given, or `to` of a rewind."""
     match value:
         case "beginning":
             return Begin(0, None)
         case "now":
             return Begin(None, None)
         case datetime():
-            return Begin(None, from_datetime(value))
+            return Begin(None, from_datetime(value, what))
         case bool():
             pass
         case int() if 0 <= value <= limits.int_max:
             return Begin(value, None)
     raise BadValue(
-        "start",
+        what,
         value,
         'must be "beginning", "now", a position (events after it count) or a datetime with a zone',
     )
@@ -102,8 +103,7 @@ def consumer_def(
         raise BadValue("consumer", name, 'reads nothing: give it a pattern, such as "order.*"')
     if catch_up not in ("one", "skip"):
         raise BadValue("catch_up", catch_up, 'must be "one" or "skip"')
-    if not isinstance(dedupe, bool):
-        raise BadValue("dedupe", dedupe, "must be True or False")
+    checked_flag("dedupe", dedupe)
     if retry is not None and not isinstance(retry, Retry):
         raise BadValue("retry", retry, "must be a policy: Retry(attempts=…)")
     return ConsumerDef(
@@ -279,7 +279,7 @@ def anomaly_def(
         patterns=patterns,
         cron=parse_cron(every, zone),
         find=find,
-        by_entity=bool(by_entity) or isinstance(find, Missing),
+        by_entity=checked_flag("by_entity", by_entity) or isinstance(find, Missing),
     )
 
 

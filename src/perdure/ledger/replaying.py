@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.alarm import pause
-from perdure.inputs import checked_moment
+from perdure.inputs import checked_flag, checked_moment
 from perdure.ledger.definitions import ConsumerDef, Handler, checked_handler
 from perdure.ledger.handling import HandlerFailed, call, parked_record, unfinished
 from perdure.ledger.matching import Made, Table, judge, load_table
@@ -69,6 +69,8 @@ async def replay(
     only_if_no_run: bool,
 ) -> Replayed:
     """Fire a window anew; see `App.replay`."""
+    checked_flag("dry_run", dry_run)
+    checked_flag("only_if_no_run", only_if_no_run)
     pace = _Pace(bench.clock, _checked_rate(rate))
     target = _target(bench, into, only_if_no_run)
     window = await _window(bench.store, since, until, pattern)

@@ -13,6 +13,8 @@ from perdure.model.limits import BadValue
 
 _epoch = datetime(1970, 1, 1, tzinfo=UTC)
 _microsecond = timedelta(microseconds=1)
+_first_us = (datetime.min.replace(tzinfo=UTC) - _epoch) // _microsecond
+_last_us = (datetime.max.replace(tzinfo=UTC) - _epoch) // _microsecond
 
 
 class Clock(Protocol):
@@ -41,8 +43,13 @@ def to_datetime(us: int) -> datetime:
         raise BadValue("time", us, "lies outside the years 1 to 9999") from None
 
 
-def from_datetime(moment: datetime) -> int:
+def from_datetime(moment: datetime, what: str = "datetime") -> int:
     """Stored microseconds of an aware datetime; a naive one is refused: its zone is a guess."""
     if moment.utcoffset() is None:
-        raise BadValue("datetime", moment, "has no time zone; use datetime.now(UTC) or add tzinfo=")
-    return (moment - _epoch) // _microsecond
+        raise BadValue(what, moment, "has no time zone; use datetime.now(UTC) or add tzinfo=")
+    us = (moment - _epoch) // _microsecond
+    if (
+        not _first_us <= us <= _last_us
+    ):  # stored, it could not be read again: its zone leads over the edge
+        raise BadValue(what, moment, "lies outside the years 1 to 9999 in UTC")
+    return us

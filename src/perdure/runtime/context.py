@@ -379,7 +379,7 @@ class Context:
         buffer: bool = True,
     ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]:
         """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
-        own_path = self._execution.current_branch().allocate(f"signal.{_name_of(signal)}")
+        own_path = self._execution.current_branch().allocate(f"signal.{_name_of('signal', signal)}")
         op = new_signal(self._id_at(own_path), run_id, signal, payload, key, path, buffer)
         return SendCall(self._execution, own_path, op.name, "signal", op, read=read_answer)
 
@@ -406,12 +406,14 @@ class Context:
             occurred_at=occurred_at,
             trace=trace,
         )
-        return self._emit(_name_of(topic), [fact], read_only_answer)
+        return self._emit(_name_of("topic", topic), [fact], read_only_answer)
 
     def emit_many(
         self, events: Iterable[Fact | tuple[Any, ...]]
     ) -> Durable[list[Emitted | Duplicate[Emitted]]]:
         """Put several events on the ledger as one step: all of them, or none if one is refused."""
+        if not isinstance(events, Iterable):
+            raise BadValue("events", events, "are not several: give a list of events")
         facts = [as_fact(one) for one in events]
         if len(facts) > limits.events_per_op_max:
             bound = f"at most {limits.events_per_op_max} (events_per_op_max)"
@@ -435,7 +437,7 @@ class Context:
     ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]:
         """Put an item into a queue, once; it goes to the run that waits longest, or is kept."""
         execution = self._execution
-        path = execution.current_branch().allocate(f"put.{_name_of(queue)}")
+        path = execution.current_branch().allocate(f"put.{_name_of('queue', queue)}")
         op = new_item(execution.host.registry, queue, payload, key, self._id_at(path))
         return SendCall(execution, path, op.queue, "put", op, read=read_answer)
 
@@ -489,9 +491,9 @@ async def _await(one: Awaitable[T]) -> T:
     return await one
 
 
-def _name_of(channel: Any) -> str:
-    """For the path, which comes before all checks; what is no channel is refused by them."""
-    return channel if isinstance(channel, str) else getattr(channel, "name", "")
+def _name_of(kind: str, channel: Any) -> str:
+    """For the path, which comes before all other checks; what is no channel is refused by them."""
+    return check_name(kind, channel) if isinstance(channel, str) else getattr(channel, "name", "")
 
 
 def _wait_name(clauses: tuple[Clause, ...]) -> str:
