@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, overload
 
 import msgspec
 
-from perdure.channels import Signal
+from perdure.channels import Plain, Signal
 from perdure.coordinator.wake import RunEnding
 from perdure.engine import Engine, Life, Settings
 from perdure.errors import RunNotFound, refusal_error
@@ -278,7 +278,7 @@ class App(Telling, Reading):
         workflow: Workflow[R, *Ts],
         *args: *Ts,
         signal: Signal[T],
-        payload: T,
+        payload: T | Plain,
         id: str,
         key: str | None = None,
         tags: dict[str, str] | None = None,
@@ -309,11 +309,33 @@ class App(Telling, Reading):
 
     # --- signals ---
 
+    @overload
     async def signal(
         self,
         run_id: str,
-        signal: Signal[T] | str,
-        payload: T | Any = None,
+        signal: Signal[T],
+        payload: T | Plain,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+    ) -> Sent: ...
+    @overload
+    async def signal(
+        self,
+        run_id: str,
+        signal: Signal[None] | str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+    ) -> Sent: ...
+    async def signal(
+        self,
+        run_id: str,
+        signal: Any,
+        payload: Any = None,
         *,
         key: str | None = None,
         path: str | None = None,

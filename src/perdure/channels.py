@@ -37,6 +37,9 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
+# What JSON has for objects and lists. It may be sent where a type is declared, which it must fit when it is sent.
+Plain = dict[str, Any] | list[Any]
+
 
 @functools.lru_cache(maxsize=limits.codecs_kept_max)
 def _schema_of(codec: Codec) -> str | None:
@@ -101,7 +104,7 @@ class AnyOf(Waitable[T_co]):
         return self._clauses
 
 
-class Signal(Waitable[T_co]):
+class Signal(Waitable[T]):
     """A typed message to one run, by name.
 
     buffer: what is kept of signals that come before the run waits: "latest" (one slot, the last one),
@@ -115,7 +118,7 @@ class Signal(Waitable[T_co]):
     def __init__(
         self,
         name: str,
-        type: class_of[T_co],
+        type: class_of[T],
         *,
         buffer: BufferPolicy = "latest",
         ttl: Duration | None = None,
@@ -179,7 +182,7 @@ class Signal(Waitable[T_co]):
         return f"Signal({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
 
 
-class Topic(Waitable[T_co]):
+class Topic(Waitable[T]):
     """The events of one type, such as `order.paid`: facts on the ledger, addressed to nobody.
 
     enforce: whether an emitter's payload must fit the type; False only documents it. repeats: "ignore" if an event
@@ -192,7 +195,7 @@ class Topic(Waitable[T_co]):
     def __init__(
         self,
         name: str,
-        type: class_of[T_co],
+        type: class_of[T],
         *,
         enforce: bool = True,
         repeats: Repeats = "deliver",
@@ -234,10 +237,10 @@ class Topic(Waitable[T_co]):
         self,
         entity: str | None = None,
         *,
-        where: str | Callable[[T_co], object] | None = None,
+        where: str | Callable[[T], object] | None = None,
         since: Since = "start",
         deliver: Deliver = "next",
-    ) -> "Waitable[T_co]":
+    ) -> "Waitable[T]":
         """The events of this topic about one entity, or narrowed otherwise.
 
         where: CEL (`"payload.amount > 100"`), or a function that is asked of each payload. since: from the run's
@@ -270,7 +273,7 @@ class Topic(Waitable[T_co]):
         )
         return _Part(Clause(condition, self.codec, channel=self, where=code))
 
-    def read(self, event: Event) -> T_co:
+    def read(self, event: Event) -> T:
         """The payload of an event of this topic, as its type; raises InvalidPayload if it does not fit."""
         if not isinstance(event, Event):
             raise BadValue("event", event, "is no Event")
@@ -278,7 +281,7 @@ class Topic(Waitable[T_co]):
             raise BadValue("event", event.type, f"is of another topic than {self.name!r}")
         text = msgspec.json.encode(event.payload).decode()
         try:
-            value: T_co = self.codec.decode(text)
+            value: T = self.codec.decode(text)
         except BadPayload as error:
             what = f"the payload of event {event.event_id} of topic {self.name!r}"
             raise InvalidPayload(what, error.errors) from error
@@ -302,13 +305,13 @@ class Topic(Waitable[T_co]):
         return f"Topic({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
 
 
-class Queue(Waitable[T_co]):
+class Queue(Waitable[T]):
     """A named queue: each item goes to exactly one run that takes it, the one that waits longest."""
 
     __slots__ = ("_clauses", "codec", "name", "type")
 
     @overload
-    def __init__(self, name: str, type: class_of[T_co]) -> None: ...
+    def __init__(self, name: str, type: class_of[T]) -> None: ...
 
     @overload
     def __init__(self: "Queue[Any]", name: str, type: Any = ...) -> None: ...

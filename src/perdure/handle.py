@@ -33,10 +33,10 @@ from perdure.views import (
 if TYPE_CHECKING:
     from perdure.app import App
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class RunHandle(RunEnd[R], Generic[R]):
+class RunHandle(RunEnd[R_co], Generic[R_co]):
     """One run, by its id. In a workflow it can be waited for like a signal."""
 
     __slots__ = ("_app", "_ending", "_fresh", "created")
@@ -71,7 +71,7 @@ class RunHandle(RunEnd[R], Generic[R]):
     async def status(self) -> Status:
         return (await self._record()).status
 
-    async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 (the API's word)
+    async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 (the API's word)
         """Wait for the end and give the result; raises RunFailed, RunCancelled, or TimeoutError."""
         if timeout is not None:
             async with asyncio.timeout(parse_duration(timeout) / 1_000_000):
@@ -98,10 +98,10 @@ class RunHandle(RunEnd[R], Generic[R]):
         elif self._ending.run is told:
             self._ending.run = None
 
-    def _result_of(self, run: RunRecord) -> R:
+    def _result_of(self, run: RunRecord) -> R_co:
         if run.status == "completed":
             try:
-                value: R = self._codec.decode(run.output or "null")
+                value: R_co = self._codec.decode(run.output or "null")
             except BadPayload as error:
                 raise Undecodable("the result", str(error)) from error
             return value

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
 
-from perdure.channels import Queue, Topic
+from perdure.channels import Plain, Queue, Topic
 from perdure.engine import Engine
 from perdure.errors import PerdureError, refusal_error
 from perdure.inputs import (
@@ -55,6 +55,7 @@ from perdure.views import (
 T = TypeVar("T")
 
 Told = Emitted | Duplicate[Emitted]
+Taken = Delivered | Queued | Duplicate[Delivered | Queued]
 Order = Literal["position", "occurred_at"]
 
 # Of emit_many: so many chunks of events go to the writer together, and are one commit at most.
@@ -80,7 +81,7 @@ class Telling:
     async def emit(
         self,
         topic: Topic[T],
-        payload: T,
+        payload: T | Plain,
         *,
         entity: str | None = None,
         key: str | None = None,
@@ -92,7 +93,7 @@ class Telling:
     @overload
     async def emit(
         self,
-        topic: str,
+        topic: Topic[None] | str,
         payload: Any = None,
         *,
         entity: str | None = None,
@@ -251,9 +252,15 @@ class Telling:
 
     # --- queues ---
 
+    @overload
     async def put(
-        self, queue: Queue[T] | str, payload: T | Any = None, *, key: str | None = None
-    ) -> Delivered | Queued | Duplicate[Delivered | Queued]:
+        self, queue: Queue[T], payload: T | Plain, *, key: str | None = None
+    ) -> Taken: ...
+    @overload
+    async def put(
+        self, queue: Queue[None] | str, payload: Any = None, *, key: str | None = None
+    ) -> Taken: ...
+    async def put(self, queue: Any, payload: Any = None, *, key: str | None = None) -> Taken:
         """Put an item into a queue: Delivered to the run that waits longest, else Queued until one takes it."""
         engine = self._engine()
         if isinstance(queue, Queue):

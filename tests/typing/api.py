@@ -335,6 +335,9 @@ async def events(ctx: Context) -> None:
     item = await ctx.put(jobs, Order("a", 1))
     assert_type(item, Delivered | Queued | Duplicate[Delivered | Queued])
     assert_type(ctx.event_id, str | None)
+    await ctx.emit(paid, "x")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await ctx.put(jobs, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await ctx.signal("r", approval, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 async def ledger(event: Event) -> None:
@@ -347,6 +350,18 @@ async def ledger(event: Event) -> None:
         assert_type(
             await app.put(jobs, Order("a", 1)), Delivered | Queued | Duplicate[Delivered | Queued]
         )
+        await app.emit(paid, "x")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await app.emit(paid)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await app.put(jobs, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await app.put(jobs)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await app.signal("r", approval, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        # Plain JSON is taken for a type, and checked when it is sent; what has no type needs no payload.
+        await app.emit(paid, {"amount": 1})
+        await app.emit(Topic("temperatures", list[float]), [1, 2])
+        await app.put(jobs, {"sku": "a", "count": 1})
+        await app.emit(Topic("anything"))
+        await app.put(Queue("anything"))
+        await app.signal("r", Signal("anything"))
         assert_type(await app.events("order.*", order="occurred_at"), Page[Event])
         assert_type(await app.timeline("order/1"), Page[Event])
         assert_type(await app.latest(paid, entity="order/1"), Event | None)
@@ -383,6 +398,9 @@ async def health(batch: Batch) -> None:
     batch.signal("x", Signal("go", int), 1)
     assert_type(batch.emit("a.b", {"n": 1}, cause=batch[0]), str)
     batch.put("jobs", 1)
+    batch.emit(paid, "x")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    batch.put(jobs, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    batch.signal("x", approval, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @reading.consumer("plain", "a")  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator]

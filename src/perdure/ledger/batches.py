@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple, overload
 import msgspec
 from msgspec.structs import replace
 
-from perdure.channels import Queue, Signal, Topic
+from perdure.channels import Plain, Queue, Signal, Topic
 from perdure.errors import BatchClosed, Overloaded
 from perdure.inputs import (
     Fact,
@@ -114,11 +114,35 @@ class Batch(Sequence[Event]):
         )
         return op.run_id
 
+    @overload
     def signal(
         self,
         run_id: str,
-        signal: Signal[T] | str,
-        payload: T | Any = None,
+        signal: Signal[T],
+        payload: T | Plain,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+        cause: Event | None = None,
+    ) -> None: ...
+    @overload
+    def signal(
+        self,
+        run_id: str,
+        signal: Signal[None] | str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+        cause: Event | None = None,
+    ) -> None: ...
+    def signal(
+        self,
+        run_id: str,
+        signal: Any,
+        payload: Any = None,
         *,
         key: str | None = None,
         path: str | None = None,
@@ -130,10 +154,34 @@ class Batch(Sequence[Event]):
         signal_id = self._desk.ids.ulid()
         self._hold(event, new_signal(signal_id, run_id, signal, payload, key, path, buffer))
 
+    @overload
     def emit(
         self,
-        topic: Topic[T] | str,
-        payload: T | Any = None,
+        topic: Topic[T],
+        payload: T | Plain,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        cause: Event | None = None,
+    ) -> str: ...
+    @overload
+    def emit(
+        self,
+        topic: Topic[None] | str,
+        payload: Any = None,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        cause: Event | None = None,
+    ) -> str: ...
+    def emit(
+        self,
+        topic: Any,
+        payload: Any = None,
         *,
         entity: str | None = None,
         key: str | None = None,
@@ -162,10 +210,28 @@ class Batch(Sequence[Event]):
         self._hold(event, ops.Emit(events=(new,)))
         return new.event_id
 
+    @overload
     def put(
         self,
-        queue: Queue[T] | str,
-        payload: T | Any = None,
+        queue: Queue[T],
+        payload: T | Plain,
+        *,
+        key: str | None = None,
+        cause: Event | None = None,
+    ) -> None: ...
+    @overload
+    def put(
+        self,
+        queue: Queue[None] | str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        cause: Event | None = None,
+    ) -> None: ...
+    def put(
+        self,
+        queue: Any,
+        payload: Any = None,
         *,
         key: str | None = None,
         cause: Event | None = None,

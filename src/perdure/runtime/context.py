@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from perdure.channels import (
     AnyOf,
     Clause,
+    Plain,
     Queue,
     RunEnd,
     Signal,
@@ -368,11 +369,33 @@ class Context:
         result: R = await WaitCall(self._execution, result_path, name, child.clauses())
         return result
 
+    @overload
     def signal(
         self,
         run_id: str,
-        signal: Signal[T] | str,
-        payload: T | Any = None,
+        signal: Signal[T],
+        payload: T | Plain,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+    ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]: ...
+    @overload
+    def signal(
+        self,
+        run_id: str,
+        signal: Signal[None] | str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+    ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]: ...
+    def signal(
+        self,
+        run_id: str,
+        signal: Any,
+        payload: Any = None,
         *,
         key: str | None = None,
         path: str | None = None,
@@ -385,10 +408,34 @@ class Context:
 
     # --- facts and items ---
 
+    @overload
     def emit(
         self,
-        topic: Topic[T] | str,
-        payload: T | Any = None,
+        topic: Topic[T],
+        payload: T | Plain,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        trace: str | None = None,
+    ) -> Durable[Emitted | Duplicate[Emitted]]: ...
+    @overload
+    def emit(
+        self,
+        topic: Topic[None] | str,
+        payload: Any = None,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        trace: str | None = None,
+    ) -> Durable[Emitted | Duplicate[Emitted]]: ...
+    def emit(
+        self,
+        topic: Any,
+        payload: Any = None,
         *,
         entity: str | None = None,
         key: str | None = None,
@@ -432,8 +479,16 @@ class Context:
         ]
         return SendCall(execution, path, name, "emit", Emit(events=tuple(made)), read=read)
 
+    @overload
     def put(
-        self, queue: Queue[T] | str, payload: T | Any = None, *, key: str | None = None
+        self, queue: Queue[T], payload: T | Plain, *, key: str | None = None
+    ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]: ...
+    @overload
+    def put(
+        self, queue: Queue[None] | str, payload: Any = None, *, key: str | None = None
+    ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]: ...
+    def put(
+        self, queue: Any, payload: Any = None, *, key: str | None = None
     ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]:
         """Put an item into a queue, once; it goes to the run that waits longest, or is kept."""
         execution = self._execution
