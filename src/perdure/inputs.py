@@ -79,7 +79,7 @@ def offered_payload(
 ) -> tuple[str, tuple[str, ...]]:
     """A payload as stored, and what is wrong with it; without a key InvalidPayload is raised instead.
 
-    With one the store is asked all the same: a key that was used before is answered first.
+    With one (or an id of the sender's own) the store is asked all the same: what was used before is answered first.
     """
     try:
         return encoded_payload(codec, what, payload), ()
@@ -195,7 +195,8 @@ def new_event(registry: Registry, fact: Fact, fresh_id: str) -> ops.NewEvent:
     topic = checked_topic(registry, fact.topic)
     what = f"the payload of topic {topic.name!r}"
     if topic.enforce:
-        text, errors = offered_payload(topic.codec, what, fact.payload, fact.key)
+        known_by = fact.key if fact.event_id is None else fact.event_id
+        text, errors = offered_payload(topic.codec, what, fact.payload, known_by)
     else:
         text, errors = _documented_payload(topic.codec, what, fact.payload), ()
     entity_type, entity_id = (None, None) if fact.entity is None else check_entity(fact.entity)

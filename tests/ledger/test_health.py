@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure import App, BadValue, Batch, Retry
+from perdure import App, BadValue, Batch, Context, Event, Queue, Retry
 
 
 def consumer(app: App, **options: Any) -> list[Any]:
@@ -39,6 +39,32 @@ async def test_all_is_well(world: Any, app: App) -> None:
         ]
         assert (health.parked, health.deferred, health.dead_letters, health.timers_due) == (0,) * 4
         assert health.oldest_ready_s is None
+
+
+async def test_what_waits_for_somebody_is_counted(world: Any, app: App) -> None:
+    consumer(app, retry=Retry(attempts=1))
+    jobs = Queue("jobs", int)
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(jobs)
+
+    @app.workflow
+    async def other(ctx: Context, event: Event) -> None: ...
+
+    async with world(app, fanout=1, runner_every="0 * * * *") as w:
+        for name in ("a", "b", "c"):
+            await w.app.subscribe("x", other, name=name)
+        await w.emit("in.a", "bad")
+        await w.app.put("jobs", "no number")
+        await w.begin(flow)
+        await w.emit("x")
+        await w.advance("1h")
+        health = await w.app.health()
+        assert (health.parked, health.deferred, health.dead_letters) == (1, 2, 1)
+        assert (await of(w, "workflow_runner")).capped == 1
+        # Each waits for a decision, or for the next tick; none of it says that the engine is ill.
+        assert health.status == "ok"
 
 
 async def test_a_stall_degrades_and_is_told_once(world: Any, app: App) -> None:

@@ -153,6 +153,16 @@ async def test_one_run_for_each_key(world: Any, app: App) -> None:
         assert not await w.app.parked()
 
 
+async def test_the_events_own_key_comes_before_that_of_its_payload(world: Any, app: App) -> None:
+    got = recorder(app)
+    async with world(app) as w:
+        await w.app.subscribe("a", "flow", name="one", map="{'n': payload.n}")
+        await w.emit("a", {"n": 1, "idempotency_key": "in"}, key="out")
+        await w.emit("a", {"n": 2, "idempotency_key": "out"})
+        await w.emit("a", {"n": 3, "idempotency_key": "in"})
+        assert got == [{"n": 1}, {"n": 3}]
+
+
 async def test_bad_subscriptions_are_refused_and_nothing_is_stored(world: Any, app: App) -> None:
     @app.workflow
     async def of_int(ctx: Context, n: int) -> None: ...

@@ -28,6 +28,7 @@ from perdure import (
     WaitTimeout,
     Won,
     step,
+    telling,
     timer,
 )
 from perdure.model import limits
@@ -930,6 +931,10 @@ async def test_an_event_id_counts_once(world: Any, app: App) -> None:
         for topic, payload, entity in ((tick, 2, "sku/7"), (tock, 1, "sku/7"), (tick, 1, None)):
             with pytest.raises(Conflict, match=named):
                 await w.app.emit(topic, payload, event_id=named, entity=entity)
+        with pytest.raises(Conflict, match=named):  # it is looked at before the payload
+            await w.app.emit(tick, "x", event_id=named, entity="sku/7")  # type: ignore[misc]
+        with pytest.raises(InvalidPayload, match="Expected `int`"):
+            await w.app.emit(tick, "x", event_id="01J0000000000000000000000D")  # type: ignore[misc]
         assert len(await w.facts("tick")) == 1
         found = await w.app.event(named)
         assert found is not None and (found.payload, found.entity) == (1, "sku/7")
@@ -959,6 +964,30 @@ async def test_an_event_knows_its_times_cause_and_trace(world: Any, app: App) ->
         await w.app.emit(tick, 3, caused_by=event.event_id)
         by_id = await w.app.latest(tick)
         assert by_id is not None and by_id.caused_by == Cause(event_id=event.event_id)
+        assert (by_id.root_id, by_id.depth) == (event.event_id, 1)  # its chain goes on
+        for begins in ("01J0000000000000000000000D", Cause(event_id=event.event_id, run_id="r")):
+            await w.app.emit(tick, 4, caused_by=begins)  # an event that is not here, or any cause
+            first = await w.app.latest(tick)
+            assert first is not None and first.caused_by is not None
+            assert (first.root_id, first.depth) == (first.event_id, 0)
+
+
+async def test_a_page_with_wildcards_looks_at_a_bounded_number_of_events(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "_looked_at_max", 6)
+    async with world(app) as w:
+        await w.app.emit_many([("rare.a" if n in (1, 15) else "often", n) for n in range(20)])
+        for order in ("position", "occurred_at"):
+            found, pages, after = [], 0, None
+            while pages == 0 or after is not None:
+                page = await w.app.events("rare.*", order=order, limit=5, after=after)
+                found += [event.payload for event in page]
+                pages, after = pages + 1, page.cursor
+            assert (found, pages) == ([1, 15], 4)  # the second of them is empty
+            first = await w.app.events("*", order=order, limit=3)
+            rest = await w.app.events("*", order=order, limit=3, after=first.cursor)
+            assert [event.payload for event in (*first, *rest)] == [0, 1, 2, 3, 4, 5]
 
 
 async def test_what_a_run_emits_names_the_run_as_its_cause(world: Any, app: App) -> None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from perdure.testing.conformance.driver import Driver
+from perdure.testing.conformance.driver import WORKFLOW, Driver
 from perdure.testing.conformance.fixtures import Subject
 from perdure.testing.conformance.words import failed, signal, timer, wait
 
@@ -106,6 +106,67 @@ class TestLedger(Subject):
         (told,) = await d.told("workflow.run_failed")
         assert (told["error"]["type"], told["error"]["path"]) == ("ValueError", "a")
 
+    async def test_each_fact_of_a_run_says_what_is_documented(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.fail("r1", "a", steps=(failed("a"),))
+        await d.retry("r1")
+        await d.claim()
+        await d.continue_as("r1", workflow="second")
+        await d.finish("r1")
+        await d.start("r2")
+        await d.cancel("r2", "changed my mind")
+        await d.finish("r2", status="cancelled", output=None)
+        await d.start("r3")
+        await d.terminate("r3", "too long")
+        told = {one.type: msgspec.json.decode(one.payload) for one in await d.facts()}
+        assert all({"run_id", "workflow"} <= set(one) for one in told.values())
+        also = {type: set(one) - {"run_id", "workflow"} for type, one in told.items()}
+        assert also == {
+            "workflow.run_started": {"version"},
+            "workflow.run_failed": {"error"},
+            "workflow.run_retried": set(),
+            "workflow.run_continued": {"generation", "to"},
+            "workflow.run_completed": set(),
+            "workflow.run_cancelled": {"reason"},
+            "workflow.run_terminated": {"reason"},
+        }
+        continued = told["workflow.run_continued"]
+        assert (continued["workflow"], continued["to"]) == (WORKFLOW, "second")
+        assert (continued["run_id"], continued["generation"]) == ("r1", 1)
+        assert told["workflow.run_completed"]["workflow"] == "second"
+        assert told["workflow.run_cancelled"]["reason"] == "changed my mind"
+        assert told["workflow.run_terminated"]["reason"] == "too long"
+
+    async def test_each_fact_of_a_signal_says_what_is_documented(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.signal("r1", "go", "1", signal_id="s1")
+        await d.signal("r1", "go", "2", signal_id="s2")
+        await d.signal("r1", "old", "3", signal_id="s3", ttl="1m")
+        d.advance("2m")
+        await d.fire()
+        await d.suspend("r1", wait("w", signal("go")))
+        await d.reject("r1", wait("w", signal("go"), known=True))
+        await d.signal("r1", "late", "4", signal_id="s4")
+        await d.finish("r1")
+        await d.start_waiting("r2", signal("go"), timer("1h"))
+        d.advance("1h")
+        await d.fire()
+        types = ["replaced", "expired", "delivered", "rejected", "timeout", "discarded"]
+        seen = {type: (await d.told(f"signal.{type}"))[0] for type in types}
+        common = {"run_id", "workflow", "name"}
+        assert {type: set(one) - common for type, one in seen.items()} == {
+            "replaced": {"signal_id", "by"},
+            "expired": {"signal_id"},
+            "delivered": {"signal_id", "path", "payload"},
+            "rejected": {"signal_id", "path", "reason"},
+            "timeout": {"path"},
+            "discarded": {"signal_id", "dead_letter"},
+        }
+        assert all(common <= set(one) for one in seen.values())
+        assert (seen["replaced"]["signal_id"], seen["replaced"]["by"]) == ("s1", "s2")
+        assert (seen["timeout"]["name"], seen["timeout"]["path"]) == ("go", "w")
+        assert (seen["discarded"]["signal_id"], seen["discarded"]["dead_letter"]) == ("s4", False)
+
     async def test_facts_that_the_store_names_have_ids_of_their_own(self, d: Driver) -> None:
         for number in range(10):
             await d.start(f"r{number}")
@@ -123,7 +184,16 @@ class TestQuietLedger(Subject):
         await d.fail("r1")
         await d.retry("r1")
         await d.claim()
+        await d.continue_as("r1")
         await d.finish("r1")
+        await d.start("r2")
+        await d.cancel("r2")
+        await d.finish("r2", status="cancelled", output=None)
+        await d.start("r3")
+        await d.terminate("r3")
+        await d.start_waiting("r4", signal("go"), timer("1h"))
+        d.advance("1h")
+        await d.fire()
         assert await d.facts() == []
 
     async def test_a_signal_that_does_not_reach_its_run_is_told_all_the_same(

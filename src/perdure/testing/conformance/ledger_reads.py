@@ -2,8 +2,10 @@
 
 from perdure.model import limits
 from perdure.store.base import Vitals
+from perdure.testing.conformance.consumers import parked
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
+from perdure.testing.conformance.subscriptions import put_off
 from perdure.testing.conformance.words import HOUR, queue, sleep, topic, wait
 
 
@@ -123,6 +125,14 @@ class TestLedgerReads(Subject):
         assert (vitals.timers_due, vitals.oldest_ready_at) == (1, now)
         assert vitals.dead_letters == 1
         assert (await d.store.vitals(now)).timers_due == 0
+
+    async def test_vitals_tell_what_waits_for_somebody(self, d: Driver) -> None:
+        await d.emit_numbers()
+        await d.claim_consumer()
+        await d.advance_cursor("reader", 2, parked=(parked(1), parked(2)))
+        await d.advance_cursor("reader", 3, deferred=(put_off(3),))
+        vitals = await d.store.vitals(d.clock.now())
+        assert (vitals.parked, vitals.deferred) == (2, 1)
 
     # --- the catalogue ---
 

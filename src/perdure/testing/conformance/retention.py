@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.model import limits
-from perdure.model.outcomes import Emitted, Trimmed
+from perdure.model.outcomes import Emitted, Refusal, Trimmed
 from perdure.model.records import RUNNER, DeferredRecord, ParkedRecord
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
@@ -184,3 +184,11 @@ class TestRetention(Subject):
         await d.trim(keep=1)
         answer = await d.emit("order.paid", "1", key="k")
         assert getattr(answer, "of", None) == first
+
+    async def test_an_id_is_remembered_for_as_long_as_its_event(self, d: Driver) -> None:
+        await d.emit("order.paid", "1", event_id="e1")
+        answer = await d.emit("order.paid", "2", event_id="e1")
+        assert isinstance(answer, Refusal)
+        await d.emit("order.sent")
+        await d.trim(keep=1)
+        assert isinstance(await d.emit("order.paid", "2", event_id="e1"), Emitted)

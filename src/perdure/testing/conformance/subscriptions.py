@@ -217,6 +217,18 @@ class TestDeferred(Subject):
         await d.advance_cursor(RUNNER, 2, started(d, "r2", 2))
         assert await d.store.run("r2") is None
 
+    async def test_a_child_belongs_to_the_chain_of_its_parent_one_hop_further(
+        self, d: Driver
+    ) -> None:
+        await d.emit_numbers()
+        await d.claim_consumer(RUNNER)
+        await d.advance_cursor(RUNNER, 1, started(d, "r1", 1))
+        await d.start("child", parent_run_id="r1", parent_path="c")
+        child = await d.run("child")
+        assert (child.root_id, child.depth) == ("e1", 2)
+        (fact,) = [one for one in await d.facts("workflow.run_started") if one.entity_id == "child"]
+        assert (fact.root_id, fact.depth) == ("e1", 2)
+
     async def test_a_start_that_finds_its_run_is_not_put_off(self, d: Driver) -> None:
         """A cursor that went back meets its own starts again: they are nothing new."""
         await d.emit_numbers()
