@@ -7,6 +7,7 @@ payload is checked before it is stored and decoded where it arrives.
 
 import functools
 import hashlib
+import inspect
 from builtins import type as class_of  # `type` is also the name of a parameter here
 from collections.abc import Callable, Sequence
 from types import CellType, CodeType
@@ -251,8 +252,8 @@ class Topic(Waitable[T]):
             raise BadValue("since", since, 'must be "start", "now" or "ever"')
         if deliver not in ("next", "latest"):
             raise BadValue("deliver", deliver, 'must be "next" or "latest"')
-        if where is not None and not isinstance(where, str) and not callable(where):
-            raise BadValue("where", where, "is neither CEL nor a function of the payload")
+        if where is not None and not isinstance(where, str) and not _is_plain(where):
+            raise BadValue("where", where, "is neither CEL nor a plain function of the payload")
         if where == "":
             raise BadValue("where", where, "is empty: leave it out, or give CEL")
         if where is not None and deliver == "latest":
@@ -347,6 +348,11 @@ class _Part(Waitable[T_co]):
 
     def clauses(self) -> tuple[Clause, ...]:
         return self._clauses
+
+
+def _is_plain(function: object) -> bool:
+    """Whether it answers when it is called; a coroutine would count as yes, whatever it says."""
+    return callable(function) and not inspect.iscoroutinefunction(function)
 
 
 def _words(condition: Condition) -> str:

@@ -295,6 +295,26 @@ class TestEmit(Subject):
         await d.record_send("r1", "tell", ops.Emit(events=tuple(clash)), kind="emit")
         assert ((await d.step("r1", "tell")).state, await d.facts("order.paid")) == ("failed", [])
 
+    async def test_or_say_something_else_under_one_id(self, d: Driver) -> None:
+        await d.start("r1")
+        clash = [d.event("order.paid", payload, event_id="e1") for payload in ("1", "2")]
+        await d.record_send("r1", "tell", ops.Emit(events=tuple(clash)), kind="emit")
+        assert ((await d.step("r1", "tell")).state, await d.facts("order.paid")) == ("failed", [])
+
+    async def test_what_has_neither_key_nor_id_clashes_with_nothing(self, d: Driver) -> None:
+        await d.start("r1")
+        events = [d.event("order.paid", payload) for payload in ("1", "2", "2")]
+        await d.record_send("r1", "tell", ops.Emit(events=tuple(events)), kind="emit")
+        assert [one.payload for one in await d.facts("order.paid")] == ["1", "2", "2"]
+
+    async def test_what_is_told_twice_in_one_op_is_appended_once(self, d: Driver) -> None:
+        await d.start("r1")
+        same = [d.event("order.paid", "1", key="k"), d.event("order.paid", "1", key="k")]
+        await d.record_send("r1", "tell", ops.Emit(events=tuple(same)), kind="emit")
+        (event,) = await d.facts("order.paid")
+        first, second = msgspec.json.decode((await d.step("r1", "tell")).value or "")
+        assert (first["position"], second) == (event.position, {"duplicate_of": first})
+
     async def test_a_run_can_end_its_own_wait_by_an_event(self, d: Driver) -> None:
         await d.start("r1")
         await d.suspend("r1", wait("gather[0]/w", topic("order.paid")), park=False)
