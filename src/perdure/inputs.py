@@ -328,6 +328,8 @@ def checked_deps(deps: Any) -> tuple[object, ...]:
 
 def find_dep(deps: tuple[object, ...], kind: type[T]) -> T:
     """What the app was given of this type."""
+    if not isinstance(kind, type):
+        raise BadValue("dep", kind, "is no class: ask for what you gave by its type, dep(Pool)")
     for one in deps:
         if isinstance(one, kind):
             return one

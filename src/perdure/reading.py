@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from perdure.channels import Topic
 from perdure.engine import Engine, Life, Settings
 from perdure.errors import Conflict, UnknownSubscription, UnknownWorkflow, refusal_error
 from perdure.inputs import at_least, checked_flag, checked_limit, checked_position
@@ -22,6 +23,7 @@ from perdure.ledger.definitions import (
     check_input,
     checked_start,
     consumer_def,
+    pattern_of,
     subscription_def,
 )
 from perdure.ledger.health import Health, measure
@@ -37,7 +39,6 @@ from perdure.model.limits import BadValue, check_name, check_reason
 from perdure.model.outcomes import Refusal, Trimmed
 from perdure.model.policy import Retry
 from perdure.model.records import RUNNER, SubscriptionRecord
-from perdure.model.topics import parse_pattern
 from perdure.registry import Registry, Workflow
 from perdure.views import (
     ConsumerInfo,
@@ -73,7 +74,7 @@ class Reading:
     def consumer(
         self,
         name: str,
-        *patterns: str,
+        *patterns: str | Topic[Any],
         every: str | None = None,
         zone: str = "UTC",
         catch_up: CatchUp = "one",
@@ -87,6 +88,10 @@ class Reading:
         Live, or at the ticks of `every` (cron, in the time of `zone`). Ticks that were missed while nobody was
         there: `catch_up="one"` reads once at the start, "skip" waits for the next one.
         """
+        if callable(name):  # `@app.consumer` as it stands would define nothing, and say nothing
+            raise BadValue(
+                "@app.consumer", name, 'needs a name and patterns: @app.consumer("health", "ar.*")'
+            )
 
         def define(handler: H) -> H:
             self._check_early(name)
@@ -110,7 +115,7 @@ class Reading:
 
     def on(
         self,
-        pattern: str,
+        pattern: str | Topic[Any],
         *,
         name: str | None = None,
         where: str | Callable[[Any], object] | None = None,
@@ -123,6 +128,8 @@ class Reading:
         `where`, `map` and `key` are CEL or functions of the Event. The run gets what `map` makes, or the Event. There
         is one run for each key, which is by default the event's own, else `payload.idempotency_key`, else its id.
         """
+        if callable(pattern):  # `@app.on` as it stands would subscribe nothing, and say nothing
+            raise BadValue("@app.on", pattern, 'needs a pattern: @app.on("order.*")')
 
         def define(workflow: W) -> W:
             self._check_early(pattern)
@@ -136,12 +143,12 @@ class Reading:
     def anomaly(
         self,
         name: str,
-        pattern: str | None = None,
+        pattern: str | Topic[Any] | None = None,
         *,
         every: str = "*/15 * * * *",
         zone: str = "UTC",
         rate: tuple[int, Duration] | None = None,
-        missing: tuple[str, str, Duration] | None = None,
+        missing: tuple[str | Topic[Any], str | Topic[Any], Duration] | None = None,
         by_entity: bool = False,
     ) -> None:
         """Look for what is unusual, and emit `anomaly.<name>` about it.
@@ -170,7 +177,7 @@ class Reading:
 
     async def subscribe(
         self,
-        pattern: str,
+        pattern: str | Topic[Any],
         workflow: AnyWorkflow | str,
         *,
         name: str,
@@ -190,7 +197,7 @@ class Reading:
         begin = checked_start(start)
         row = SubscriptionRecord(
             name=name,
-            pattern=parse_pattern(pattern).text,
+            pattern=pattern_of(pattern).text,
             workflow=await self._subscriber(engine, workflow, mapped=map is not None),
             where=where,
             map=map,
@@ -364,7 +371,7 @@ class Reading:
         *,
         since: Place = "beginning",
         until: int | datetime | None = None,
-        pattern: str | None = None,
+        pattern: str | Topic[Any] | None = None,
         dry_run: bool = True,
         rate: float | None = None,
         only_if_no_run: bool = True,

@@ -14,6 +14,7 @@ from perdure import (
     Context,
     Event,
     Retry,
+    Topic,
     UnknownWorkflow,
     workflow,
 )
@@ -207,3 +208,44 @@ def test_a_bad_anomaly(app: App, name: str, pattern: Any, options: Any, words: s
 def test_bad_settings(options: Any) -> None:
     with pytest.raises(BadValue):
         App("memory://", **options)
+
+
+def test_a_decorator_without_its_arguments_says_so(app: App) -> None:
+    async def handler(batch: Batch) -> None: ...
+
+    @app.workflow
+    async def flow(ctx: Context, event: Event) -> None: ...
+
+    with pytest.raises(BadValue, match="needs a name and patterns"):
+        app.consumer(handler)  # type: ignore[arg-type]
+    with pytest.raises(BadValue, match="needs a pattern"):
+        app.on(flow)  # type: ignore[arg-type]
+    assert not app.readers.consumers and not app.readers.subscriptions
+
+
+async def test_a_topic_may_stand_for_its_pattern(world: Any, app: App) -> None:
+    paid, sent = Topic("order.paid", int), Topic("order.sent", int)
+    seen: list[str] = []
+
+    @app.consumer("c", paid, sent)
+    async def c(batch: Batch) -> None:
+        seen.extend(event.type for event in batch)
+
+    @app.on(paid)
+    @app.workflow
+    async def flow(ctx: Context, event: Event) -> None:
+        seen.append(f"flow of {event.type}")
+
+    app.anomaly("rush", paid, rate=(0, "1h"))
+    app.anomaly("lost", missing=(paid, sent, "10m"))
+    async with world(app) as w:
+        await w.app.subscribe(sent, flow, name="rule")
+        await w.emit("order.paid", 1, entity="order/1")
+        await w.emit("order.other", 2)
+        await w.emit("order.sent", 3)
+        told = ["flow of order.paid", "flow of order.sent", "order.paid", "order.sent"]
+        assert sorted(seen) == told
+        assert [one.pattern for one in await w.app.subscriptions()] == ["order.paid", "order.sent"]
+        assert (await w.app.replay("c", pattern=sent)).by_type == {"order.sent": 1}
+        await w.advance("1h")
+        assert len(await w.facts("anomaly.rush")) == len(await w.facts("anomaly.lost")) == 1

@@ -619,6 +619,7 @@ inside: list[tuple[str, Callable[[Context], Any], str]] = [
     ("continue number", lambda ctx: ctx.continue_as(5), "no workflow"),
     ("continue input", lambda ctx: ctx.continue_as(flow, 5), "workflow 'flow'"),
     ("dep", lambda ctx: ctx.dep(Unknown), "not among App(deps"),
+    ("dep number", lambda ctx: ctx.dep(5), "is no class"),
     ("map concurrency", lambda ctx: ctx.map(step(_plain), [1], concurrency=0), "at least 1"),
     ("map bool", lambda ctx: ctx.map(step(_plain), [1], concurrency=True), "concurrency"),
     ("gather number", lambda ctx: ctx.gather(5), "not int"),

@@ -426,4 +426,5 @@ async def read() -> None:
     assert_type(await reading.replay(health), Replayed)
     assert_type(await reading.health(), Health)
     await reading.subscribe("order.*", ship, name="s", map="{}")
+    await reading.subscribe(paid, ship, name="s", map="{}")
     await reading.subscribe("a", "b", name="s", where=len)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

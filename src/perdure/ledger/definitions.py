@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from perdure.channels import Topic
 from perdure.errors import Conflict
 from perdure.inputs import checked_flag
 from perdure.ledger.rules import Rule, checked_rule, takes_event
@@ -63,6 +64,11 @@ def checked_start(value: Any, what: str = "start") -> Begin:
     )
 
 
+def pattern_of(given: Any) -> Pattern:
+    """What a reader was told to read: a pattern, or a topic."""
+    return parse_pattern(given.name if isinstance(given, Topic) else given)
+
+
 # --- consumers ---------------------------------------------------------------------------------------
 
 
@@ -86,7 +92,7 @@ class ConsumerDef:
 
 def consumer_def(
     name: str,
-    patterns: Sequence[str],
+    patterns: Sequence[str | Topic[Any]],
     handler: Any,
     *,
     every: str | None,
@@ -108,7 +114,7 @@ def consumer_def(
         raise BadValue("retry", retry, "must be a policy: Retry(attempts=…)")
     return ConsumerDef(
         name=name,
-        patterns=tuple([parse_pattern(one) for one in patterns]),
+        patterns=tuple([pattern_of(one) for one in patterns]),
         handler=checked_handler(name, handler),
         cron=checked_cron(every, zone),
         catch_up=catch_up,
@@ -181,7 +187,7 @@ class SubscriptionDef:
 
 
 def subscription_def(
-    pattern: str,
+    pattern: str | Topic[Any],
     workflow: Workflow[Any, *tuple[Any, ...]],
     *,
     name: str | None,
@@ -191,7 +197,7 @@ def subscription_def(
     start: Start,
 ) -> SubscriptionDef:
     """A subscription of a workflow whose code is here, checked."""
-    parsed = parse_pattern(pattern)
+    parsed = pattern_of(pattern)
     rule = checked_rule(where, map, key)
     check_input(workflow, mapped=map is not None)
     return SubscriptionDef(
@@ -254,12 +260,12 @@ class AnomalyDef:
 
 def anomaly_def(
     name: str,
-    pattern: str | None,
+    pattern: str | Topic[Any] | None,
     *,
     every: str,
     zone: str,
     rate: tuple[int, Duration] | None,
-    missing: tuple[str, str, Duration] | None,
+    missing: tuple[str | Topic[Any], str | Topic[Any], Duration] | None,
     by_entity: bool,
 ) -> AnomalyDef:
     """A detector, checked."""
@@ -273,7 +279,7 @@ def anomaly_def(
             raise BadValue("anomaly", name, "with missing= names its patterns there, and no other")
         patterns: tuple[Pattern, ...] = (find.first, find.then)
     else:
-        patterns = (parse_pattern(pattern),)
+        patterns = (pattern_of(pattern),)
     return AnomalyDef(
         name=name,
         patterns=patterns,
@@ -296,7 +302,7 @@ def _checked_missing(missing: Any) -> Missing:
     if not isinstance(missing, tuple) or len(missing) != 3:
         raise BadValue("missing", missing, "must be (A, B, within), such as ('a', 'b', '2h')")
     first, then, within = missing
-    return Missing(parse_pattern(first), parse_pattern(then), _checked_within(within))
+    return Missing(pattern_of(first), pattern_of(then), _checked_within(within))
 
 
 def _checked_within(within: Any) -> int:

@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.alarm import pause
+from perdure.channels import Topic
 from perdure.inputs import checked_flag, checked_moment
-from perdure.ledger.definitions import ConsumerDef, Handler, checked_handler
+from perdure.ledger.definitions import ConsumerDef, Handler, checked_handler, pattern_of
 from perdure.ledger.handling import HandlerFailed, call, parked_record, unfinished
 from perdure.ledger.matching import Made, Table, judge, load_table
 from perdure.ledger.parking import Bench, definition_of
@@ -26,7 +27,7 @@ from perdure.model.clock import Clock
 from perdure.model.keys import start_scope
 from perdure.model.limits import BadValue, check_name
 from perdure.model.records import RUNNER, EventRecord
-from perdure.model.topics import Pattern, parse_pattern
+from perdure.model.topics import Pattern
 from perdure.store.base import Store
 
 Place = int | datetime | Literal["beginning"]
@@ -63,7 +64,7 @@ async def replay(
     *,
     since: Place,
     until: int | datetime | None,
-    pattern: str | None,
+    pattern: str | Topic[Any] | None,
     dry_run: bool,
     rate: float | None,
     only_if_no_run: bool,
@@ -90,13 +91,13 @@ async def replay(
 # --- what to read ------------------------------------------------------------------------------------
 
 
-async def _window(store: Store, since: Any, until: Any, pattern: str | None) -> Window:
+async def _window(store: Store, since: Any, until: Any, pattern: Any) -> Window:
     _, last = await store.span()
     upto = last if until is None else min(last, await _position("until", store, until))
     after = 0
     if since != "beginning":
         after = await _position("since", store, since) - isinstance(since, int)
-    return Window(after, upto, None if pattern is None else parse_pattern(pattern))
+    return Window(after, upto, None if pattern is None else pattern_of(pattern))
 
 
 async def _position(what: str, store: Store, place: Any) -> int:
