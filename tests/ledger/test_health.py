@@ -89,6 +89,19 @@ async def test_a_stall_degrades_and_is_told_once(world: Any, app: App) -> None:
         assert health.status == "ok" and health.parked == 1
 
 
+async def test_a_stall_is_over_an_hour(world: Any, app: App) -> None:
+    consumer(app)
+    async with world(app) as w:
+        await w.app.pause_consumer("c", "holiday")
+        await w.emit("in.a", 1)
+        await w.advance("1h")
+        assert not (await of(w)).stalled
+        await w.advance("1us")
+        assert (await of(w)).stalled
+        (reason,) = (await w.app.health()).reasons
+        assert "'c'" in reason and "paused (holiday)" in reason
+
+
 async def test_a_schedule_is_late_only_after_its_tick(world: Any, app: App) -> None:
     consumer(app, every="0 18 * * *")  # it is nine o'clock
     async with world(app) as w:
@@ -126,16 +139,19 @@ async def test_a_client_sees_the_same(world: Any, app: App) -> None:
 
 
 async def test_what_no_worker_takes(world: Any, app: App) -> None:
-    from perdure import Context
-
     @app.workflow
     async def flow(ctx: Context) -> None: ...
 
     async with world(app, worker=False) as w:
         await w.app.start(flow)
-        await w.advance("2h")
+        await w.advance("1h")
         health = await w.app.health()
-        assert health.oldest_ready_s == 7200 and health.status == "degraded"
+        assert health.oldest_ready_s == 3600 and health.status == "ok"  # for an hour, not over one
+        await w.advance("1us")
+        assert (await w.app.health()).status == "degraded"
+        await w.advance("1h")
+        health = await w.app.health()
+        assert health.oldest_ready_s == 7200.000001 and "no worker takes it" in health.reasons[0]
 
 
 # --- retention ---------------------------------------------------------------------------------------
