@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from perdure.errors import InvalidPayload
+from perdure.errors import BadExpression, InvalidPayload
 from perdure.model import limits
 from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
@@ -255,7 +255,7 @@ class Topic(Waitable[T]):
         if where is not None and not isinstance(where, str) and not _is_plain(where):
             raise BadValue("where", where, "is neither CEL nor a plain function of the payload")
         if where == "":
-            raise BadValue("where", where, "is empty: leave it out, or give CEL")
+            raise BadExpression("", "is empty; leave it out, or give CEL")
         if where is not None and deliver == "latest":
             raise BadValue(
                 "deliver",

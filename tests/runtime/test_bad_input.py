@@ -21,6 +21,7 @@ import pytest
 from perdure import (
     AfterFork,
     App,
+    BadExpression,
     BadHint,
     BadValue,
     Buffered,
@@ -166,7 +167,7 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("about deliver", lambda app: paid.about(deliver="all"), BadValue, "deliver"),
     ("about where", lambda app: paid.about(where=5), BadValue, "neither CEL nor a plain"),
     ("about async", lambda app: paid.about(where=_async), BadValue, "nor a plain function"),
-    ("about nothing", lambda app: paid.about(where=""), BadValue, "where '' is empty"),
+    ("about nothing", lambda app: paid.about(where=""), BadExpression, "is empty; leave it"),
     ("read no event", lambda app: paid.read({"payload": 1}), BadValue, "is no Event"),
     ("read another", lambda app: Topic("a").read(event()), BadValue, "another topic than 'a'"),
     ("read misfit", lambda app: paid.read(event(payload="x")), InvalidPayload, "Expected `int`"),

@@ -158,6 +158,23 @@ class TestSubscriptions(Subject):
 
     # --- what it starts ---
 
+    async def test_who_reads_is_told_of_each_change_of_a_rule_and_of_nothing_else(
+        self, d: Driver
+    ) -> None:
+        def told() -> bool:
+            return any(one.kind == "consumer" for one in d.heard[-1].wakes)
+
+        await d.subscribe("rule")
+        assert told()
+        await d.subscribe("rule")  # as it was
+        assert not told()
+        await d.subscribe("rule", where="true")
+        assert told()
+        await d.unsubscribe("rule")
+        assert told()
+        await d.unsubscribe("rule")
+        assert not told()
+
     async def test_a_run_knows_the_event_it_was_started_for(self, d: Driver) -> None:
         await d.emit_numbers()
         await d.claim_consumer(RUNNER)
