@@ -48,8 +48,7 @@ def from_datetime(moment: datetime, what: str = "datetime") -> int:
     if moment.utcoffset() is None:
         raise BadValue(what, moment, "has no time zone; use datetime.now(UTC) or add tzinfo=")
     us = (moment - _epoch) // _microsecond
-    if (
-        not _first_us <= us <= _last_us
-    ):  # stored, it could not be read again: its zone leads over the edge
+    # Its zone may lead over the edge: stored, it could not be read again.
+    if not _first_us <= us <= _last_us:
         raise BadValue(what, moment, "lies outside the years 1 to 9999 in UTC")
     return us
