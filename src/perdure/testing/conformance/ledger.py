@@ -2,9 +2,9 @@
 
 import msgspec
 
-from perdure.testing.conformance.driver import WORKFLOW, Driver
+from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
-from perdure.testing.conformance.words import failed, signal, timer, wait
+from perdure.testing.conformance.words import WORKFLOW, failed, signal, timer, wait
 
 
 class TestLedger(Subject):
