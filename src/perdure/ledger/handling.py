@@ -105,6 +105,8 @@ class HandlerReader(Reader):
                 await self.commit(until, parked=(parked,), error=str(failed))
             else:
                 await self.commit(until, effects=effects, finished=keys)
+            if self.is_to_stop:
+                return  # each was a batch of its own: the rest is read again from the cursor
 
     async def _call(self, records: list[EventRecord]) -> tuple[ops.Effect, ...]:
         return await call(self._definition.handler, self.means.desk, self.name, records)

@@ -189,13 +189,26 @@ class Reader(ABC):
         until = self.means.clock.now() + delay_us
         self._backing_off = True
         try:
-            while self.means.clock.now() < until and not self._stale:
+            while self.means.clock.now() < until:
                 alarm.set(until)
                 await self._rest()
+                await self._heed()
         finally:
             self._backing_off = False
             alarm.clear()
-        if self._stale:
+
+    async def _heed(self) -> None:
+        """Look what was changed, if anything was; raises CursorLost if what is under way is not to go on.
+
+        A hint says only that somebody may have changed the row. One that proves empty must not cost a batch its
+        count of tries.
+        """
+        known = self.record
+        if not self._stale or known is None:
+            return
+        await self._reload()
+        row = self.record
+        if row is None or row.paused or (row.fence, row.position) != (known.fence, known.position):
             raise CursorLost
 
     @property
@@ -214,7 +227,7 @@ class Reader(ABC):
     # --- whose it is, and where it stands ---
 
     async def _claim(self) -> None:
-        self._claim_due = False
+        self._claim_due = self._stale = False
         means = self.means
         self._fence = means.desk.ids.fence()
         cron = self.cron
@@ -239,8 +252,7 @@ class Reader(ABC):
             self._due = await self._missed_tick(cron)
 
     async def _accept(self, record: ConsumerRecord) -> None:
-        """Go on from this row."""
-        self._stale = False
+        """Go on from this row. Whoever changed it since it was read has said so, and that stands."""
         self.record, self.position, self._end = record, record.position, 0
         self._saved()
         first, _ = await self.means.store.span()
@@ -252,9 +264,10 @@ class Reader(ABC):
         known = self.record
         rows = await self.means.store.consumers()
         row = next((one for one in rows if one.name == self.name), None)
-        if row is None or row.fence != self._fence:
+        if row is None or row.owner != self.means.worker_id:
             self.record, self._claim_due = None, True
-        elif known is None or row.position != known.position or known.paused != row.paused:
+        elif known is None or _place(row) != _place(known):
+            self._fence = row.fence
             await self._accept(row)
         else:
             self.record = row
@@ -390,9 +403,12 @@ class Reader(ABC):
                 if caught_up is None:
                     self.position = position
                     self._saved()
-            case Moved():
+            case Moved() | Fenced():
                 self._stale = True
                 raise CursorLost
-            case Fenced():
-                self.record, self._claim_due = None, True
-                raise CursorLost
+
+
+def _place(row: ConsumerRecord) -> tuple[int, int, bool]:
+    """What an operator may have changed. The fence too: a rewind to where the row stands is one all the same, for we
+    may have read on without saying so."""
+    return row.fence, row.position, row.paused

@@ -126,11 +126,21 @@ def steer_consumer(tables: Tables, op: ops.SteerConsumer) -> ConsumerRecord | Re
         if op.at is None and position < oldest and op.position != 0:
             return Refusal("cursor_too_old", str(oldest + 1))
         consumer = replace(
-            consumer, position=max(position, oldest), advanced_at=tables.now, error=None
+            consumer,
+            position=max(position, oldest),
+            # What its owner has under way began elsewhere and must not be committed, also if it is moved to where
+            # its row stands. The owner reads the new fence with the row.
+            fence=_next_fence(consumer.fence),
+            advanced_at=tables.now,
+            error=None,
         )
     tables.put_consumer(consumer)
     tables.wakes.append(Wake("consumer", op.name))
     return consumer
+
+
+def _next_fence(fence: int) -> int:
+    return fence % limits.int_max + 1
 
 
 def drop_consumer(tables: Tables, op: ops.DropConsumer) -> Counted | Refusal:
