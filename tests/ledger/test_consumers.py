@@ -202,6 +202,7 @@ async def test_a_commit_that_fails_is_done_again(world: Any, app: App) -> None:
         w.store.apply = failing
         try:
             await w.emit("in.a", 1)
+            await w.advance("5s")
         finally:
             w.store.apply = apply
         assert failed and called == [1, 1]

@@ -7,8 +7,9 @@ events whose key this consumer has dealt with are left out; a key is remembered 
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from perdure.errors import StoreRefused
 from perdure.ledger.batches import Batch, Desk
 from perdure.ledger.definitions import ConsumerDef, Handler
 from perdure.ledger.reader import Means, Reader
@@ -61,18 +62,17 @@ class HandlerReader(Reader):
             self.pass_over(upto)
             return
         try:
-            effects = await self._insist(fresh)
+            await self._insist(fresh, upto, keys)
         except HandlerFailed as failed:
             await self._one_by_one(fresh, upto, str(failed))
-        else:
-            await self.commit(upto, effects=effects, finished=keys)
 
-    async def _insist(self, records: list[EventRecord]) -> tuple[ops.Effect, ...]:
-        """Call the handler until it succeeds, or its policy gives up."""
+    async def _insist(self, records: list[EventRecord], upto: int, keys: tuple[str, ...]) -> None:
+        """Call the handler and commit what it wants until both succeed, or its policy gives up."""
         attempt = 1
         while True:
             try:
-                return await self._call(records)
+                await self._call_and_commit(records, upto, keys)
+                return
             except HandlerFailed as failed:
                 delay_us = next_delay_us(self._definition.retry, attempt, self.means.die())
                 if delay_us is None:
@@ -80,6 +80,19 @@ class HandlerReader(Reader):
                 await self._tell(str(failed))
             attempt += 1
             await self.back_off(delay_us)
+
+    async def _call_and_commit(
+        self, records: list[EventRecord], upto: int, keys: Sequence[str]
+    ) -> None:
+        """What a store does not take (more than it can hold, perhaps) is a failure of the batch like any other.
+
+        If the store takes nothing at all, telling of the failure fails too, and all begins again later.
+        """
+        effects = await call(self._definition.handler, self.means.desk, self.name, records)
+        try:
+            await self.commit(upto, effects=effects, finished=keys)
+        except StoreRefused as refused:
+            raise HandlerFailed(told(refused)) from refused
 
     async def _tell(self, error: str) -> None:
         """Let everybody see why the consumer does not get on."""
@@ -97,19 +110,14 @@ class HandlerReader(Reader):
                 # One that was alone in its batch has had its tries.
                 if len(records) == 1:
                     raise HandlerFailed(reason)
-                effects = await self._call([record])
+                await self._call_and_commit([record], until, keys)
             except HandlerFailed as failed:
                 log.error("consumer %r parks event %s: %s", self.name, record.event_id, failed)
                 tries = attempts + (len(records) > 1)
                 parked = parked_record(self.name, record, str(failed), tries)
                 await self.commit(until, parked=(parked,), error=str(failed))
-            else:
-                await self.commit(until, effects=effects, finished=keys)
             if self.is_to_stop:
                 return  # each was a batch of its own: the rest is read again from the cursor
-
-    async def _call(self, records: list[EventRecord]) -> tuple[ops.Effect, ...]:
-        return await call(self._definition.handler, self.means.desk, self.name, records)
 
 
 def _parts(

@@ -10,7 +10,6 @@ both. A tick that finds nothing new costs a comparison.
 """
 
 import asyncio
-import contextlib
 import functools
 import logging
 from abc import ABC, abstractmethod
@@ -21,7 +20,7 @@ import msgspec
 
 from perdure.alarm import Alarm
 from perdure.coordinator.coordinator import Coordinator
-from perdure.errors import CursorTooOld
+from perdure.errors import CursorTooOld, PerdureError
 from perdure.ledger.batches import Desk
 from perdure.ledger.definitions import Begin, CatchUp
 from perdure.ledger.schedule import Ticker
@@ -360,10 +359,18 @@ class Reader(ABC):
             await self.commit(self.position, error=self.record.error)
 
     async def leave(self) -> None:
-        """The app closes: save how far it has read, if that is not stored."""
-        if not self._stale:
-            with contextlib.suppress(CursorLost):
-                await self._save()
+        """The app closes: save how far it has read, if that is not stored.
+
+        What nothing wanted is read again if the store does not take it: no reason to fail the close.
+        """
+        if self._stale:
+            return
+        try:
+            await self._save()
+        except CursorLost:
+            pass
+        except PerdureError:
+            log.warning("how far consumer %r has read was not saved", self.name, exc_info=True)
 
     # --- committing ---
 

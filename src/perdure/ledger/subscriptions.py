@@ -11,10 +11,12 @@ import logging
 from collections import Counter
 
 from perdure.alarm import Alarm
+from perdure.errors import StoreRefused
 from perdure.ledger.definitions import Readers
+from perdure.ledger.handling import parked_record
 from perdure.ledger.matching import Made, Match, Table, judge, load_table
 from perdure.ledger.reader import Means, Reader
-from perdure.ledger.rules import Known, Unstartable
+from perdure.ledger.rules import Known, Unstartable, told
 from perdure.model import limits, ops
 from perdure.model.cron import Cron
 from perdure.model.records import RUNNER, DeferredRecord, EventRecord
@@ -134,6 +136,15 @@ class Runner(Reader):
             log.error(
                 "subscription %r parks event %s: %s", one.subscription, one.event_id, one.reason
             )
+        try:
+            await self._commit_all(upto, made, caught_up)
+        except StoreRefused as refused:
+            # Told first: if the store does not even take that it is not the fault of these starts.
+            await self.commit(self.position, error=told(refused))
+            await self._start_apart(made)
+            await self._commit_all(upto, made, caught_up)
+
+    async def _commit_all(self, upto: int, made: Made, caught_up: tuple[str, int] | None) -> None:
         await self.commit(
             upto,
             effects=made.effects,
@@ -141,6 +152,24 @@ class Runner(Reader):
             deferred=made.deferred,
             caught_up=caught_up,
         )
+
+    async def _start_apart(self, made: Made) -> None:
+        """The store did not take these starts together: each by itself, and one that it does not take is parked.
+
+        They have keys, so one that is made here and whose event is read again finds its run.
+        """
+        starts = [one for one in made.effects if one.subscription]
+        made.effects = [one for one in made.effects if not one.subscription]
+        alone = [ops.CommitEffects(consumer=RUNNER, effects=(one,)) for one in starts]
+        answers = await self.means.coordinator.submit_many(alone)
+        for start, answer in zip(starts, answers, strict=True):
+            if isinstance(answer, StoreRefused):
+                found = await self.means.store.events(start.position - 1, 1)
+                made.parked.append(
+                    parked_record(RUNNER, found[0], told(answer), subscription=start.subscription)
+                )
+            elif isinstance(answer, BaseException):
+                raise answer
 
     # --- besides ---
 
@@ -198,11 +227,23 @@ class Runner(Reader):
                 taken[one.position] += 1
                 starts.append(await self._drained(one))
             if starts:
-                drain = ops.DrainDeferred(starts=tuple(starts), consumer=RUNNER)
-                await self.means.coordinator.submit(drain)
+                await self._submit_drain(starts)
             if len(page) < _page:
                 return left
             after = (page[-1].position, page[-1].subscription)
+
+    async def _submit_drain(self, starts: list[Drained]) -> None:
+        drain = ops.DrainDeferred(starts=tuple(starts), consumer=RUNNER)
+        try:
+            await self.means.coordinator.submit(drain)
+        except StoreRefused as refused:
+            if len(starts) == 1:
+                position, name, start, _ = starts[0]
+                if start is None:
+                    raise  # it takes nothing at all
+                starts = [(position, name, None, told(refused))]
+            for one in starts:
+                await self._submit_drain([one])
 
     def _can_go_on(self, one: DeferredRecord, only_code: bool) -> bool:
         match = self._table.by_name.get(one.subscription)
