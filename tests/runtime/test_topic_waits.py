@@ -1264,7 +1264,9 @@ async def test_more_runs_than_one_commit_takes_are_resumed_in_chunks(
         assert len(await w.facts("workflow.run_completed")) == 150
 
 
-@pytest.mark.parametrize("meanwhile", ["event", "signal", "cancel", "pause", "timeout", "crash"])
+@pytest.mark.parametrize(
+    "meanwhile", ["event", "signal", "cancel", "pause", "timeout", "crash", "terminate"]
+)
 async def test_nobody_can_tell_that_an_event_came_in_chunks(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
@@ -1303,6 +1305,8 @@ async def test_nobody_can_tell_that_an_event_came_in_chunks(
                 await w.app.run("r8").resume()
             case "timeout":
                 await w.advance("1h")
+            case "terminate":
+                await w.app.run("r8").terminate()
             case _:
                 await w.crash()
         if meanwhile != "crash":
@@ -1321,6 +1325,9 @@ async def _check_chunked(w: Any, ids: list[str], meanwhile: str) -> None:
     for run_id in ids:
         if meanwhile == "cancel" and run_id == "r8":
             continue  # told of the cancel before its code could run: either is right
+        if meanwhile == "terminate" and run_id == "r8":
+            assert await w.app.run(run_id).status() == "terminated"
+            continue
         assert await w.app.run(run_id).result() == ([1, 2] if meanwhile == "event" else [1])
     assert not await check_invariants(w.store)
 

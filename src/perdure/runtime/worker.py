@@ -277,7 +277,11 @@ class Worker(Service):
 
     async def _load_taken(self, run_ids: list[str]) -> None:
         self._reserved -= len(run_ids)
-        await self._load_ours(run_ids)
+        try:
+            await self._load_ours(run_ids)
+        except Exception:
+            # Not to be begun again, which would give their places back twice: what is lost is looked for.
+            log.exception("runs that a fan-out has given us could not be read")
 
     async def _load_ours(self, run_ids: list[str]) -> None:
         """Load what was just claimed."""
