@@ -149,6 +149,8 @@ class MissingDetector(Detector):
         late: list[EventRecord] = []
         end = self.position
         async for record in self.scan(self.position):
+            if record.position != end + 1:
+                await self.stop_too_old(record.position)
             end = record.position
             if self._missing.then.matches(record.type):
                 in_time = record.recorded_at - self._missing.within_us

@@ -256,7 +256,7 @@ class Reader(ABC):
         self._saved()
         first, _ = await self.means.store.span()
         if record.position < first - 1 and not record.paused:
-            await self._stop_too_old(first)
+            await self.stop_too_old(first)
 
     async def _reload(self) -> None:
         self._stale = False
@@ -278,7 +278,7 @@ class Reader(ABC):
         unread = await self.means.store.events(self.position, 1)
         return bool(unread) and cron.has_tick(unread[0].recorded_at, self.means.clock.now())
 
-    async def _stop_too_old(self, oldest: int) -> None:
+    async def stop_too_old(self, oldest: int) -> None:
         """Never skip in silence: it stays paused until an operator says where to go on."""
         error = CursorTooOld(self.name, oldest)
         log.error("%s", error)
@@ -327,7 +327,7 @@ class Reader(ABC):
                 self._end = head
                 break
             if records[0].position != upto + 1:  # positions are dense
-                await self._stop_too_old(records[0].position)
+                await self.stop_too_old(records[0].position)
             upto = records[-1].position
             found += [one for one in records if self.wants(one.type)]
             if len(records) < _chunk or len(found) >= self.batch:

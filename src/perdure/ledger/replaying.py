@@ -92,12 +92,22 @@ async def replay(
 
 
 async def _window(store: Store, since: Any, until: Any, pattern: Any) -> Window:
-    _, last = await store.span()
+    first, last = await store.span()
     upto = last if until is None else min(last, await _position("until", store, until))
-    after = 0
+    after = first - 1  # the beginning is the oldest event that is kept, and so is a time before it
     if since != "beginning":
         after = await _position("since", store, since) - isinstance(since, int)
+        if isinstance(since, int) and since > 0:
+            _check_kept(after + 1, first)
+        after = max(after, first - 1)
     return Window(after, upto, None if pattern is None else pattern_of(pattern))
+
+
+def _check_kept(position: int, first: int) -> None:
+    """Nothing is left out in silence: a window whose events retention has deleted is refused."""
+    if position < first:
+        gone = f"is not on the ledger any more; the oldest event that is kept is at {first}"
+        raise BadValue("since", position, gone)
 
 
 async def _position(what: str, store: Store, place: Any) -> int:
@@ -118,6 +128,7 @@ async def _read(
         records = await store.events(after, _chunk)
         if not records:
             return
+        _check_kept(after + 1, records[0].position)  # a slow replay may be overtaken
         after = records[-1].position
         pattern = window.pattern
         found = [

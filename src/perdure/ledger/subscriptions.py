@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections import Counter
 
+import msgspec
+
 from perdure.alarm import Alarm
 from perdure.errors import StoreRefused
 from perdure.ledger.definitions import Readers
@@ -31,6 +33,10 @@ _starts_per_commit = 500
 _judged_per_breath = 200
 # How long events may wait to be passed over, when nothing subscribes to anything.
 _idle_look_us = 5_000_000
+
+_lost_words = (
+    "subscription %r had still to be asked about events %s to %s, which retention has deleted"
+)
 
 Drained = tuple[int, str, ops.StartRun | None, str | None]
 
@@ -196,11 +202,25 @@ class Runner(Reader):
         records = await self.means.store.events(behind, _page)
         upto = min(records[-1].position, row.until) if records else row.until
         made = Made()
+        if records and records[0].position > behind + 1:  # positions are dense
+            lost = min(records[0].position - 1, upto)
+            log.error(_lost_words, row.name, behind + 1, lost)
+            made.effects.append(self._lost(row.name, behind + 1, lost))
         for record in records:
             if record.position <= upto and pattern.matches(record.type):
                 self._judge(record, [match], made)
         self._rows_due = True  # whatever becomes of it, the row says where to go on
         await self._commit(upto, made, caught_up=(row.name, behind))
+
+    def _lost(self, name: str, first: int, last: int) -> ops.Effect:
+        """Retention was forced over what a subscription had still to catch up with: nothing is skipped in silence."""
+        facts = {"subscription": name, "first": first, "last": last}
+        new = ops.NewEvent(
+            event_id=self.means.desk.ids.ulid(),
+            type="ledger.events_lost",
+            payload=msgspec.json.encode(facts).decode(),
+        )
+        return ops.Effect(op=ops.Emit(events=(new,)), position=last)
 
     # --- what was put off ---
 
@@ -255,7 +275,7 @@ class Runner(Reader):
         match = self._table.by_name[one.subscription]
         found = await self.means.store.events(one.position - 1, 1)
         if not found or found[0].position != one.position:
-            log.warning("event %s was put off and is no longer kept", one.event_id)
+            log.error(_lost_words, one.subscription, one.position, one.position)
             return one.position, one.subscription, None, None
         try:
             start = self._table.start(match, found[0])

@@ -337,9 +337,12 @@ def drain_deferred(tables: Tables, op: ops.DrainDeferred) -> Counted:
             continue  # as before: that was told already
         count += 1
         tables.delete_deferred(deferred)
-        if start is None and reason is None:
-            continue
         effect = ops.Effect(op=start or _nothing, position=position, subscription=name)
+        if start is None and reason is None:
+            if not op.released and tables.event_at(position) is None:
+                lost = {"subscription": name, "first": position, "last": position}
+                tell_ledger(tables, "ledger.events_lost", lost, effect)
+            continue
         if start is None:
             park(tables, op.consumer, effect, reason or "")
         elif op.released or not _is_put_off(tables, op.consumer, effect, start):
@@ -386,8 +389,9 @@ def _new_subscription(tables: Tables, op: ops.PutSubscription) -> SubscriptionRe
 
     Not where the runner stands: that may be dealing with events now, and does not know of this subscription.
     """
-    start = _start(tables, op.start, op.start_at)
     reached = tables.last_position()
+    # The beginning is the oldest event that is kept.
+    start = max(_start(tables, op.start, op.start_at), min(tables.first_position() - 1, reached))
     return replace(
         op.subscription,
         position=max(start, reached),
