@@ -134,6 +134,8 @@ class WaitSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deadline_ix: int | None = None  # the timer that gives the deadline
     after: tuple[int, ...] = ()  # for each condition: events after this position count
     branch: str | None = None  # whose cursors they are, if not those of the path's own branch
+    # Of the item of a queue that ended it: its position, and when it was put. So it can be given back as it was.
+    item: tuple[int, int] | None = None
 
 
 class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

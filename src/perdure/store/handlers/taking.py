@@ -16,6 +16,7 @@ from perdure.model.records import (
     CursorRecord,
     ErrorRecord,
     EventRecord,
+    ItemRecord,
     RunRecord,
     SignalRecord,
     WaitSpec,
@@ -189,7 +190,18 @@ def _take_item(tables: Tables, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any]
         return None
     _, ix, item = min(found)
     tables.delete_item(item)
-    return {"state": "done", "winner": ix, "value": item.payload, "taken_id": item.item_id}
+    return {
+        "state": "done",
+        "winner": ix,
+        "value": item.payload,
+        "taken_id": item.item_id,
+        "wait": with_item(spec, item),
+    }
+
+
+def with_item(spec: WaitSpec, item: ItemRecord) -> str:
+    """What the step of a wait stores that an item has ended."""
+    return _encode(replace(spec, item=(item.position, item.put_at))).decode()
 
 
 # --- topics ---

@@ -33,6 +33,7 @@ from perdure.store.handlers.taking import (
     is_held,
     see,
     take,
+    with_item,
 )
 from perdure.store.tables import Tables
 
@@ -158,6 +159,7 @@ def resolve(
     state: Any = "done",
     error: str | None = None,
     taken_id: str | None = None,
+    item: ItemRecord | None = None,
     taker: Taker | None = None,
 ) -> bool:
     """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
@@ -180,6 +182,8 @@ def resolve(
         recorded_at=tables.now,
         taken_id=taken_id,
     )
+    if item is not None:
+        step = replace(step, wait=with_item(_decode_spec(step.wait or ""), item))
     tables.put_step(step)
     tables.delete_watchers(run.run_id, path)
     awaken(tables, run, completion_of(step), taker)
@@ -283,6 +287,7 @@ def offer_item(tables: Tables, item: ItemRecord) -> WatcherRecord | None:
             winner=watcher.ix,
             value=item.payload,
             taken_id=item.item_id,
+            item=item,
         ):
             return watcher
     return None
@@ -313,7 +318,7 @@ def close(tables: Tables, run: RunRecord, path: str) -> None:
 
 
 def _give_back(tables: Tables, run: RunRecord, step: StepRecord) -> None:
-    """What a wait had been given when its branch left: a letter, the front of its queue, the next to be seen."""
+    """What a wait had been given when its branch left: a letter, its place in the queue, the next to be seen."""
     won = won_by(step)
     if won is not None and won.kind == "signal":
         reason = "the branch that waited was cancelled in the same moment"
@@ -323,7 +328,7 @@ def _give_back(tables: Tables, run: RunRecord, step: StepRecord) -> None:
 
 
 def untake(tables: Tables, run: RunRecord, step: StepRecord) -> None:
-    """An item goes back to the front of its queue, an event is the next one to be seen: as if never taken."""
+    """An item goes back to its place in the queue, an event is the next one to be seen: as if never taken."""
     won = won_by(step)
     if won is None or step.taken_id is None:
         return
@@ -337,17 +342,22 @@ def untake(tables: Tables, run: RunRecord, step: StepRecord) -> None:
 
 
 def put_back_item(tables: Tables, queue: str, step: StepRecord) -> None:
-    """An item that was taken for nothing is the first of its queue again, for whoever waits."""
-    first = tables.first_item(queue, None)
+    """An item that was taken for nothing is where it was in its queue, for whoever waits: as if never taken."""
+    position, put_at = _item_of(tables, step)
     item = ItemRecord(
         item_id=step.taken_id or "",
-        position=(tables.next_seq() if first is None else first.position) - 1,
+        position=position,
         queue=queue,
         payload=step.value or "null",
-        put_at=step.recorded_at or tables.now,
+        put_at=put_at,
     )
     if offer_item(tables, item) is None:
         tables.add_item(item)
+
+
+def _item_of(tables: Tables, step: StepRecord) -> tuple[int, int]:
+    """The position of the item that ended a wait, and when it was put."""
+    return _decode_spec(step.wait or "").item or (tables.next_seq(), tables.now)
 
 
 def won_by(step: StepRecord) -> Condition | None:
@@ -377,7 +387,9 @@ def bury_delivered(
         payload=step.value or "null",
         policy="all",
         on_end="dead_letter",
-        received_at=step.recorded_at or tables.now,
+        received_at=_item_of(tables, step)[1]
+        if won.kind == "queue"
+        else step.recorded_at or tables.now,
     )
     bury(tables, run, signal, reason, cause, "item" if won.kind == "queue" else "signal")
     if cause == "rejected" and won.kind == "signal":

@@ -14,6 +14,7 @@ from perdure.testing.conformance.driver import all_runs, everything
 
 _ulid = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
 _seq = re.compile(r'"seq":\d+')
+_item = re.compile(r'"item":\[\d+,')
 _every_row = 1000
 
 Dump = dict[str, Any]
@@ -95,6 +96,10 @@ def normal(found: Dump) -> Dump:
 
 def _ranked_step(step: dict[str, Any], rank: dict[int, int]) -> dict[str, Any]:
     ranked = {**step, "seq": rank[step["seq"]]}
+    if (
+        step["wait"] is not None
+    ):  # of the item it took only the time: if it comes back its queue shows the rest
+        ranked["wait"] = _item.sub('"item":[0,', step["wait"])
     if step["kind"] == "retry":  # its value is the sequence number from where on it counts
         ranked["value"] = rank.get(int(step["value"]), "gone")
     return ranked

@@ -195,6 +195,36 @@ class TestQueues(Subject):
         await d.record("r1", closed=("b", "a"))
         assert await d.items("jobs") == ["1", "2", "3"]
 
+    @pytest.mark.parametrize("first", ["r1", "r2"])
+    async def test_items_of_two_runs_come_back_to_where_they_were(
+        self, d: Driver, first: str
+    ) -> None:
+        for payload in ("1", "2", "3"):
+            await d.put("jobs", payload)
+        for run_id in ("r1", "r2"):
+            await d.start(run_id)
+            await d.suspend(run_id, wait("w", jobs))
+        for run_id in (first, "r2" if first == "r1" else "r1"):
+            await d.record(run_id, closed=("w",))
+        assert await d.items("jobs") == ["1", "2", "3"]
+
+    @pytest.mark.parametrize("waits", [True, False], ids=["delivered", "taken"])
+    async def test_an_item_given_back_was_put_when_it_was_put(self, d: Driver, waits: bool) -> None:
+        if waits:
+            await d.start_waiting("r1", jobs)
+        put_at = d.clock.now()
+        await d.put("jobs", "1")
+        d.advance("1h")
+        if not waits:
+            await d.start("r1")
+            await d.suspend("r1", wait("w", jobs))
+        else:
+            await d.claim()
+        d.advance("1h")
+        await d.record("r1", closed=("w",))
+        (item,) = await d.store.queue_items("jobs", 0, 10)
+        assert item.put_at == put_at
+
     async def test_an_item_given_back_goes_to_who_waits(self, d: Driver) -> None:
         await d.put("jobs", "1", item_id="i1")
         await d.start("r1")
