@@ -8,8 +8,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
-import msgspec
-
 from perdure.channels import Topic
 from perdure.engine import Engine, Life, Settings
 from perdure.errors import Conflict, UnknownSubscription, UnknownWorkflow, refusal_error
@@ -226,15 +224,11 @@ class Reading:
 
     async def enable_subscription(self, name: str, on: bool = True) -> None:
         """Switch a subscription on or off. Events that come while it is off do not count for it."""
-        engine = self._engine()
-        check_name("subscription", name)
-        checked_flag("on", on)
-        rows = await engine.store.subscriptions()
-        row = next((one for one in rows if one.name == name), None)
-        if row is None:
+        switch = ops.SwitchSubscription(
+            name=check_name("subscription", name), enabled=checked_flag("on", on)
+        )
+        if not (await self._engine().coordinator.submit(switch)).count:
             raise UnknownSubscription(name)
-        changed = msgspec.structs.replace(row, enabled=on)
-        await engine.coordinator.submit(ops.PutSubscription(subscription=changed))
 
     async def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, by name."""

@@ -6,6 +6,7 @@ import pytest
 
 from perdure import App, Batch, Context, Event, Retry
 from perdure.model import ops
+from perdure.model.records import DeferredRecord
 
 
 async def look(w: Any) -> None:
@@ -201,3 +202,41 @@ async def test_a_rewind_of_a_schedule_waits_for_its_tick(world: Any, app: App) -
         assert calls == [1]
         await w.advance("1h")
         assert calls == [1, 1]
+
+
+async def test_a_paused_runner_starts_nothing_in_a_process_that_does_not_own_it(
+    world: Any, app: App
+) -> None:
+    ran: list[str] = []
+
+    @app.on("x.*", name="s", where=lambda event: True)
+    @app.workflow
+    async def flow(ctx: Context, event: Event) -> None:
+        ran.append(event.payload)
+
+    other = "01OTHER"
+    async with world(app, worker=False) as w:
+        await w.coordinator.submit(ops.Beat(worker_id=other, lease_us=3600_000_000))
+        claim = ops.ClaimConsumer(
+            name="workflow_runner", worker_id=other, fence=7, patterns="[]", start=0
+        )
+        await w.coordinator.submit(claim)
+        event = await w.emit("x.a", 1)
+    async with world(app) as w:
+        put_off = DeferredRecord(
+            position=event.position,
+            subscription="s",
+            event_id=event.event_id,
+            reason="code",
+            deferred_at=0,
+        )
+        advance = ops.AdvanceCursor(
+            name="workflow_runner", fence=7, seen=0, position=event.position, deferred=(put_off,)
+        )
+        await w.coordinator.submit(advance)
+        await w.app.pause_consumer("workflow_runner")
+        await look(w)
+        assert ran == []
+        await w.app.resume_consumer("workflow_runner")
+        await look(w)
+        assert ran == [1]

@@ -149,7 +149,8 @@ class Consumers(Service):
             elif rows.get(reader.name) != reader.record:
                 reader.on_steered()
         self._runner.on_rows()
-        if self._runner.record is None:
+        runner = rows.get(self._runner.name)
+        if self._runner.record is None and runner is not None and not runner.paused:
             await self._runner.drain_foreign()
 
     # --- for health and tests ---

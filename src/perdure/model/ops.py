@@ -489,6 +489,13 @@ class PutSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
     )
 
 
+class SwitchSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Switch a subscription on or off, whatever else it says by now; counts 0 if there is none."""
+
+    name: str
+    enabled: bool
+
+
 class DropSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
     """Delete a subscription and what it has put off."""
 

@@ -60,6 +60,7 @@ HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.DropConsumer: consuming.drop_consumer,
     ops.DropParked: consuming.drop_parked,
     ops.PutSubscription: consuming.put_subscription,
+    ops.SwitchSubscription: consuming.switch_subscription,
     ops.DropSubscription: consuming.drop_subscription,
     ops.Declare: keeping.declare,
     ops.Prune: keeping.prune,

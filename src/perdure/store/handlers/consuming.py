@@ -372,15 +372,30 @@ def put_subscription(tables: Tables, op: ops.PutSubscription) -> Counted:
     else:
         kept = ("position", "behind", "until", "created_at")
         new = replace(op.subscription, **{name: getattr(known, name) for name in kept})
-        if op.keep_enabled:
-            new = replace(new, enabled=known.enabled)
-        if new.enabled and not known.enabled:
-            # What came while it was off does not count for it, whether the runner has passed that or not.
-            new = replace(new, position=max(known.position, tables.last_position()))
+        new = _switched(tables, new, known, known.enabled if op.keep_enabled else new.enabled)
     if new == known:
         return Counted(0)
     tables.put_subscription(new)
     tables.wakes.append(Wake("consumer"))
+    return Counted(1)
+
+
+def _switched(
+    tables: Tables, new: SubscriptionRecord, known: SubscriptionRecord, enabled: bool
+) -> SubscriptionRecord:
+    if enabled and not known.enabled:
+        # What came while it was off does not count for it, whether the runner has passed that or not.
+        new = replace(new, position=max(known.position, tables.last_position()))
+    return replace(new, enabled=enabled)
+
+
+def switch_subscription(tables: Tables, op: ops.SwitchSubscription) -> Counted:
+    known = tables.subscription(op.name)
+    if known is None:
+        return Counted(0)
+    if known.enabled != op.enabled:
+        tables.put_subscription(_switched(tables, known, known, op.enabled))
+        tables.wakes.append(Wake("consumer"))
     return Counted(1)
 
 

@@ -123,6 +123,7 @@ def a_day_of_events(d: Driver) -> list[ops.Op[Any]]:
         ops.DrainDeferred(starts=((2, "rule", start("d", fence=5), None),), consumer="runner"),
         ops.SteerConsumer(name="runner", position=5, paused=True),
         ops.DropParked(consumer="runner", events=((2, "rule"),)),
+        ops.SwitchSubscription(name="rule", enabled=False),
         ops.DropSubscription(name="rule"),
         ops.TrimLedger(recorded_before=None, keep=5, limit=100, idle_before=0),
         send("c", "go", "6", signal_id="s1"),

@@ -400,6 +400,10 @@ class Driver:
         answer: Counted = await self.apply(ops.PutSubscription(subscription=rule, **how))
         return answer
 
+    async def switch(self, name: str, enabled: bool) -> Counted:
+        answer: Counted = await self.apply(ops.SwitchSubscription(name=name, enabled=enabled))
+        return answer
+
     async def unsubscribe(self, name: str) -> Counted:
         answer: Counted = await self.apply(ops.DropSubscription(name=name))
         return answer

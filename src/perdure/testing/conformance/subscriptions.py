@@ -98,6 +98,26 @@ class TestSubscriptions(Subject):
         await d.subscribe("rule", enabled=True)
         assert (await d.subscription("rule")).position == head
 
+    async def test_a_switch_changes_nothing_else_of_a_rule(self, d: Driver) -> None:
+        await d.subscribe("rule", where="a")
+        await d.subscribe("rule", where="b")  # by somebody else, a moment ago
+        assert await d.switch("rule", False) == Counted(1)
+        off = await d.subscription("rule")
+        assert (off.where, off.enabled) == ("b", False)
+        head = await d.emit_numbers()
+        assert await d.switch("rule", True) == Counted(1)
+        on = await d.subscription("rule")
+        assert (on.where, on.enabled, on.position) == ("b", True, head)
+        assert any(one.kind == "consumer" for one in d.heard[-1].wakes)
+
+    async def test_a_switch_that_is_so_already_changes_nothing(self, d: Driver) -> None:
+        await d.subscribe("rule")
+        before = await d.subscription("rule")
+        await d.emit_numbers()
+        assert await d.switch("rule", True) == Counted(1)
+        assert await d.subscription("rule") == before and not d.heard[-1].wakes
+        assert await d.switch("nobody", True) == Counted(0)
+
     async def test_without_a_runner_all_there_is_is_caught_up_with(self, d: Driver) -> None:
         await d.emit_numbers()
         await d.subscribe("rule", start=0)
