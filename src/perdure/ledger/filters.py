@@ -3,8 +3,11 @@
 A wait with a filter is not ended by the store: its watchers are of kind "match", and its deadline is held. We know all
 such watchers, read the events of their topics, ask each filter in the order of the ledger, and tell the store what was
 found with an op that it checks once more. A deadline counts when every event up to it was judged. Several processes may
-do this side by side: whoever comes second finds the wait ended. Nothing here is kept; after a restart all open waits
-are judged anew, from their own cursors on.
+do this side by side: whoever comes second finds the wait ended.
+
+What a filter said of an event it would say again, so we remember, of a bounded number of waits, which events did not
+pass: a run that waits in a loop with a timeout is not judged from the beginning each time. Nothing here is stored;
+after a restart all open waits are judged anew, from their own cursors on.
 """
 
 import asyncio
@@ -34,7 +37,11 @@ _ledger_every_s: Final = 1.0
 # Filters are asked on the loop, some ten microseconds each: others are let in after so many.
 _asked_per_breath = 200
 
+# Of so many waits it is remembered what did not pass.
+_passed_by_max = 10_000
+
 Place = tuple[str, str, int]  # run_id, path, ix
+Asked = tuple[str, str, str, str]  # run_id, topic, entity, filter
 
 
 @dataclass(slots=True)
@@ -44,6 +51,8 @@ class _Judged:
     watcher: WatcherRecord
     filter: Filter | None  # None: it does not compile here
     examined: int
+    since: int  # from where on none up to there passed
+    late: int | None = None  # the first event after its deadline: of that nothing is said
 
 
 class Matcher(Service):
@@ -55,6 +64,9 @@ class Matcher(Service):
         self._coordinator = coordinator
         self._clock = clock
         self._known: dict[Place, _Judged] = {}
+        self._places: dict[str, set[Place]] = {}  # of each run, what is known
+        # After which position, and up to which, no event passed the filter of a wait.
+        self._passed_by: dict[Asked, tuple[int, int]] = {}
         self._opened: set[str] = set()  # runs that have just opened a wait with a filter
         self._examined = 0  # the end of the ledger when all were last judged
         self._work = asyncio.Event()
@@ -118,7 +130,7 @@ class Matcher(Service):
             after = (last.target, last.entity, last.opened_at, *_place(last))
         for place in before:
             if place not in found:
-                self._known.pop(place, None)
+                self._forget(place)
         learnt = [self._learn(one) for one in found.values()]
         if any(learnt):
             self._work.set()
@@ -131,16 +143,40 @@ class Matcher(Service):
             compiled = compile_filter(watcher.filter)
         except PerdureError:
             compiled = None  # this process cannot: another may, and the wait's own code was told
-        self._known[_place(watcher)] = _Judged(watcher, compiled, watcher.after)
+        # Behind what the same filter was asked before, by a wait that ended otherwise.
+        since, upto = self._passed_by.get(_asked(watcher), (0, 0))
+        if not since <= watcher.after < upto:
+            since = upto = watcher.after
+        self._known[_place(watcher)] = _Judged(watcher, compiled, upto, since)
+        self._places.setdefault(watcher.run_id, set()).add(_place(watcher))
         return True
 
+    def _forget(self, place: Place) -> None:
+        if self._known.pop(place, None) is None:
+            return
+        places = self._places[place[0]]
+        places.discard(place)
+        if not places:
+            del self._places[place[0]]
+
+    def _remember(self, judged: _Judged) -> None:
+        asked, passed_by = _asked(judged.watcher), self._passed_by
+        upto = judged.examined if judged.late is None else min(judged.examined, judged.late - 1)
+        passed_by.pop(asked, None)
+        passed_by[asked] = judged.since, upto
+        if len(passed_by) > _passed_by_max:
+            del passed_by[next(iter(passed_by))]  # the one that was not asked for longest
+
     async def _meet(self) -> None:
-        """Those that were just opened in this process."""
+        """Those that were just opened in this process; what the same run waited for before is over, or among them."""
         opened, self._opened = self._opened, set()
         for run_id in opened:
-            for watcher in await self._store.waiting(run_id):
-                if watcher.kind == "match":
-                    self._learn(watcher)
+            before = set(self._places.get(run_id, ()))
+            waiting = [one for one in await self._store.waiting(run_id) if one.kind == "match"]
+            for place in before.difference(map(_place, waiting)):
+                self._forget(place)
+            for watcher in waiting:
+                self._learn(watcher)
 
     # --- judging ---
 
@@ -205,6 +241,7 @@ class Matcher(Service):
             after = events[-1].position if more else max(after, last)
             for one in group:
                 one.examined = after
+                self._remember(one)
         return verdicts
 
     async def _tell(self, verdicts: list[ops.ResolveWait]) -> None:
@@ -213,7 +250,7 @@ class Matcher(Service):
         for verdict, answer in zip(verdicts, answers, strict=True):
             if isinstance(answer, BaseException):
                 raise answer
-            self._known.pop((verdict.run_id, verdict.path, verdict.ix), None)
+            self._forget((verdict.run_id, verdict.path, verdict.ix))
             if not answer.count:  # ended otherwise, or an event came between
                 self._opened.add(verdict.run_id)
                 self._work.set()
@@ -233,10 +270,17 @@ def _place(watcher: WatcherRecord) -> Place:
     return watcher.run_id, watcher.path, watcher.ix
 
 
+def _asked(watcher: WatcherRecord) -> Asked:
+    return watcher.run_id, watcher.target, watcher.entity, watcher.filter
+
+
 def _judged(judged: _Judged, event: EventRecord) -> ops.ResolveWait | None:
     """What is to be told of a wait at this event: that it ends it, or that its filter fails at it."""
     assert judged.filter is not None
-    if event.repeated or not _in_time(judged.watcher, event):
+    if not _in_time(judged.watcher, event):
+        judged.late = min(judged.late or event.position, event.position)
+        return None
+    if event.repeated:
         return None
     try:
         passes = judged.filter.test(event)
