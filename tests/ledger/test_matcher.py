@@ -47,6 +47,7 @@ async def test_a_loop_of_waits_is_not_judged_from_the_beginning_each_time(
                 await w.advance("61s")
             else:
                 await w.app.signal(run.id, go, n)
+                await w.settle()
             await w.emit(number, 2)
         await w.emit(number, 9)
         assert await run.result() == 6

@@ -137,6 +137,21 @@ async def test_a_paused_schedule_reads_nothing_and_then_everything(world: Any, a
         assert [payloads for _, payloads in seen] == [[1]]
 
 
+async def test_a_tick_reads_what_another_process_wrote_just_before_it(world: Any, app: App) -> None:
+    seen = ticks(app, "0 0 * * *")
+    async with opened(world, app) as w, opened(world, app, worker=False) as client:
+        await w.advance("14h59m59s")
+        await client.emit_only("in.a", 1)
+        await w.advance("1s")  # the tick comes before the poll that finds the event
+        await w.app._engine().consumers._look(claim=False)
+        await w.settle()
+        assert [payloads for _, payloads in seen] == [[1]]
+        await client.emit_only("in.a", 2)
+        await w.app._engine().consumers._look(claim=False)
+        await w.settle()
+        assert len(seen) == 1  # the next tick's
+
+
 async def test_the_runner_on_a_schedule(world: Any, app: App) -> None:
     from perdure import Context, Event
 

@@ -55,7 +55,6 @@ class Consumers(Service):
         self._coordinator = coordinator
         self._definitions = readers
         self._watch = watch
-        self._polled_head = 0
         self._told_head = 0
         self._polling = False
         self._detach: Callable[[], None] | None = None
@@ -72,7 +71,7 @@ class Consumers(Service):
 
     async def start(self) -> None:
         await self._declare()
-        _, self._polled_head = await self._store.span()
+        await self._store.span()
         self._detach = self._coordinator.hub.attach_reader(self._hear)
         self._coordinator.on_batch.append(self._on_batch)
         for reader in self._readers:
@@ -110,7 +109,7 @@ class Consumers(Service):
 
     def head(self) -> int:
         """The newest position that is known of."""
-        return max(self._store.head, self._polled_head)
+        return self._store.head
 
     def _on_batch(self) -> None:
         head = self.head()
@@ -138,8 +137,10 @@ class Consumers(Service):
                 self._polling = False
 
     async def _look(self, claim: bool) -> None:
-        _, self._polled_head = await self._store.span()
+        await self._store.span()
         self._on_batch()
+        for reader in self._readers:
+            reader.on_looked()
         if not claim:
             return
         rows = {one.name: one for one in await self._store.consumers()}

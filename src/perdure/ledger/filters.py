@@ -111,8 +111,7 @@ class Matcher(Service):
         looked_at = asyncio.get_running_loop().time()
         while True:
             await asyncio.sleep(_ledger_every_s)
-            if self._known and (await self._store.span())[1] > self._examined:
-                self._work.set()
+            self._on_batch()  # what others wrote: the readers of the ledger look once a second
             if asyncio.get_running_loop().time() - looked_at > _look_every_s:
                 looked_at = asyncio.get_running_loop().time()
                 await self._look()

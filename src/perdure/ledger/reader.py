@@ -93,6 +93,8 @@ class Reader(ABC):
         self._claim_due = True
         self._save_due = False
         self._due = False
+        self._ticked = False  # a tick found nothing, of what is known here
+        self._tick_unsure = False
         self._ticker = None if cron is None else Ticker(means.clock, cron, self._on_tick)
         self._saving = Alarm(means.clock, self._on_idle)
 
@@ -127,6 +129,13 @@ class Reader(ABC):
         """Somebody changed the row."""
         self._stale = True
         self._woken.set()
+
+    def on_looked(self) -> None:
+        """The end of the ledger was looked up: what others wrote before the last tick is known only now."""
+        if self._ticked:
+            self._ticked = False
+            self._tick_unsure = True
+            self._woken.set()
 
     def try_claim(self) -> None:
         """Look again whether it can be ours."""
@@ -169,6 +178,9 @@ class Reader(ABC):
             await self._reload()
         elif self._save_due:
             await self._save()
+        elif self._tick_unsure and self.cron is not None:
+            self._tick_unsure = False
+            self._due = self._due or (self._is_behind() and await self._is_overdue(self.cron))
         elif self._wants_to_read:
             await self._read_on()
         else:
@@ -273,8 +285,10 @@ class Reader(ABC):
 
     async def _missed_tick(self, cron: Cron) -> bool:
         """Whether events were to be read at a tick while nobody was there, and are to be read now."""
-        if self._missed_ticks == "skip":
-            return False
+        return self._missed_ticks != "skip" and await self._is_overdue(cron)
+
+    async def _is_overdue(self, cron: Cron) -> bool:
+        """Whether there was a tick since the first of the events that it has to read."""
         unread = await self.means.store.events(self.position, 1)
         return bool(unread) and cron.has_tick(unread[0].recorded_at, self.means.clock.now())
 
@@ -291,6 +305,8 @@ class Reader(ABC):
         if self.record is not None and self._is_behind():
             self._due = True
             self._woken.set()
+        else:
+            self._ticked = True
 
     # --- reading ---
 

@@ -91,7 +91,8 @@ class Store(ABC):
     worker_id: str | None = None  # set by the worker of this process before its first op
     lifecycle: bool = True
     needs_beats: bool = False  # whether a worker's life is known only by its lease
-    head: int = 0  # the newest event that a batch of this process has appended or seen: a hint
+    # The newest event that a batch of this process has appended or seen, or that `span` has told of: a hint.
+    head: int = 0
 
     # --- life ---
 

@@ -82,6 +82,7 @@ class MemoryReads(Store):
         return [self.tables.channels[at] for at in sorted(self.tables.channels)]
 
     async def span(self) -> tuple[int, int]:
+        self.head = self.tables.last
         return self.tables.first_position(), self.tables.last
 
     async def position_at(self, recorded_at: int) -> int:

@@ -114,7 +114,7 @@ class SqliteStore(Store):
             decided = functools.partial(on_loop, asyncio.get_running_loop(), decided)
         applied = await self._writer.apply(Batch(batch_id, ops, self.worker_id, decided))
         if self._writer is not None:
-            self.head = self._writer.head
+            self.head = max(self.head, self._writer.head)
         return applied
 
     async def settle(self, batch_id: str) -> bool:
@@ -164,7 +164,9 @@ class SqliteStore(Store):
         return await self._read(reads.channels)
 
     async def span(self) -> tuple[int, int]:
-        return await self._read(reads.span)
+        first, last = await self._read(reads.span)
+        self.head = max(self.head, last)
+        return first, last
 
     async def position_at(self, recorded_at: int) -> int:
         return await self._read(event_rows.position_at, recorded_at)
