@@ -78,6 +78,7 @@ class Worker(Service):
         self._claiming = False
         self._loading = 0
         self._reserved = 0
+        self._asked_for = 0  # by a claim under way; who is born meanwhile does not wait for it
         self._claim_soon: asyncio.TimerHandle | None = None
         self._full = False  # something ready may have been left for want of room
         self._coming: set[str] = set()  # runs on their way into memory
@@ -209,7 +210,7 @@ class Worker(Service):
         """
         if self._fanning_out < 2 and not self.stopping:
             self._fanning_out += 1
-            claim = self._claim_op()
+            claim = self._claim_op(self._asked_for)
             self._reserved += claim.limit
             fan_out = ops.FanOut(limit=limits.resumed_per_commit_max, claim=claim)
             self.post(fan_out, self._on_fanned_out)
@@ -256,7 +257,11 @@ class Worker(Service):
 
     async def _claim(self) -> None:
         while (claim := self._claim_op()).limit > 0:
-            claimed = await self._coordinator.submit(claim)
+            self._asked_for = claim.limit
+            try:
+                claimed = await self._coordinator.submit(claim)
+            finally:
+                self._asked_for = 0
             if claimed.next_at is not None:
                 self._claim_alarm.set(claimed.next_at)
             if claimed.runs:
@@ -265,9 +270,9 @@ class Worker(Service):
                 return
         self._full = True
 
-    def _claim_op(self) -> ops.ClaimRuns:
-        """For as many runs as there is room for."""
-        room = min(self._concurrency - self._active(), limits.batch_ops_max)
+    def _claim_op(self, asked_for: int = 0) -> ops.ClaimRuns:
+        """For as many runs as there is room for, but for those that a claim under way may bring."""
+        room = min(self._concurrency - self._active() - asked_for, limits.batch_ops_max)
         return ops.ClaimRuns(
             worker_id=self.worker_id,
             fence=self._ids.fence(),
