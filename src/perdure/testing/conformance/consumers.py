@@ -180,6 +180,27 @@ class TestConsumers(Subject):
             answer = await d.steer_consumer("reader", **where)
             assert isinstance(answer, ConsumerRecord) and answer.position == position
 
+    async def test_what_is_under_way_when_the_cursor_is_moved_is_not_committed(
+        self, d: Driver
+    ) -> None:
+        """Not even if it is moved to where it stands, and back and forth: the owner reads the new fence."""
+        await d.emit_numbers()
+        before = await reading(d)
+        for position in (3, 0, 0):
+            await d.steer_consumer("reader", position=position)
+            late = await d.advance_cursor("reader", 2, fence=before.fence, seen=before.position)
+            assert isinstance(late, Fenced)
+        row = await d.consumer("reader")
+        assert (row.position, row.owner) == (0, before.owner)
+        assert isinstance(await d.advance_cursor("reader", 2), CursorMoved)
+
+    async def test_a_pause_lets_what_is_under_way_be_committed(self, d: Driver) -> None:
+        await d.emit_numbers()
+        before = await reading(d)
+        await d.steer_consumer("reader", paused=True)
+        answer = await d.advance_cursor("reader", 2, fence=before.fence, seen=before.position)
+        assert isinstance(answer, CursorMoved) and answer.consumer.paused
+
     async def test_moving_the_cursor_leaves_the_pause_alone(self, d: Driver) -> None:
         await d.emit_numbers()
         await reading(d)
