@@ -204,6 +204,15 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     )
 
 
+def can_end(watcher: WatcherRecord, event: EventRecord) -> bool:
+    """Whether an event of its topic counts for a wait: about its entity, after its cursor, not past its deadline."""
+    return (
+        watcher.after < event.position
+        and (watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at)
+        and watcher.entity in ("", entity_text(event.entity_type, event.entity_id))
+    )
+
+
 class ItemRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Something in a queue that no run has taken yet. Position is the order of acceptance."""
 

@@ -167,9 +167,8 @@ def commit_effects(tables: Tables, op: ops.CommitEffects) -> Counted:
         tables.put_parked(replace(parked, reason=op.reason, attempts=parked.attempts + 1))
         return Counted(0)
     _commit(tables, op.consumer, op.effects, op.parked, op.finished)
-    if (
-        tables.parked(op.consumer, *op.unpark) == parked
-    ):  # else it was refused, and parked once more
+    # If it differs it was refused, and is parked once more.
+    if tables.parked(op.consumer, *op.unpark) == parked:
         tables.delete_parked(parked)
     return Counted(1)
 
@@ -338,20 +337,25 @@ def drain_deferred(tables: Tables, op: ops.DrainDeferred) -> Counted:
         count += 1
         tables.delete_deferred(deferred)
         effect = ops.Effect(op=start or _nothing, position=position, subscription=name)
-        if start is None and reason is None:
-            if not op.released and tables.event_at(position) is None:
-                lost = {"subscription": name, "first": position, "last": position}
-                tell_ledger(tables, "ledger.events_lost", lost, effect)
-            continue
         if start is None:
-            park(tables, op.consumer, effect, reason or "")
+            _let_go(tables, op, effect, reason)
         elif op.released or not _is_put_off(tables, op.consumer, effect, start):
-            outcome: Started | Refusal = _start_run(tables, effect, start)
+            outcome = _start_run(tables, effect, start)
             _note_refusal(tables, op.consumer, effect, outcome)
     return Counted(count)
 
 
 _nothing = ops.Emit(events=())
+
+
+def _let_go(tables: Tables, op: ops.DrainDeferred, effect: ops.Effect, reason: str | None) -> None:
+    """A start that was put off and never comes: no longer wanted, impossible, or its event is gone."""
+    if reason is not None:
+        park(tables, op.consumer, effect, reason)
+    elif not op.released and tables.event_at(effect.position) is None:
+        at = effect.position
+        lost = {"subscription": effect.subscription, "first": at, "last": at}
+        tell_ledger(tables, "ledger.events_lost", lost, effect)
 
 
 def drop_parked(tables: Tables, op: ops.DropParked) -> Counted:

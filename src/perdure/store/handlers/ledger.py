@@ -25,6 +25,7 @@ from perdure.model.records import (
     EventRecord,
     RunRecord,
     WatcherRecord,
+    can_end,
     entity_text,
 )
 from perdure.store.handlers import timing, waiting
@@ -239,10 +240,7 @@ def resolve_wait(tables: Tables, op: ops.ResolveWait) -> Counted:
 
 def _is_for(watcher: WatcherRecord, event: EventRecord) -> bool:
     """Whether the event could end the wait at all: the matcher's word is taken only for what its filter says."""
-    in_time = watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at
-    about = watcher.entity in ("", entity_text(event.entity_type, event.entity_id))
-    counts = event.position > watcher.after and not event.repeated
-    return event.type == watcher.target and about and counts and in_time
+    return event.type == watcher.target and not event.repeated and can_end(watcher, event)
 
 
 def _is_over(

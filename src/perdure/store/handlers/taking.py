@@ -226,7 +226,7 @@ def _take_event(
     if not found:
         return None
     _, ix, event = min(found, key=lambda one: one[:2])
-    see(tables, run, branch_in(spec, wait.path), wait.on[ix], event.position)
+    see(tables, run.run_id, branch_in(spec, wait.path), topic_of(wait.on[ix]), event.position)
     return {"state": "done", "winner": ix, "value": event.payload, "taken_id": event.event_id}
 
 
@@ -235,15 +235,23 @@ def branch_in(spec: WaitSpec, path: str) -> str:
     return branch_of(path) if spec.branch is None else spec.branch
 
 
-def see(tables: Tables, run: RunRecord, branch: str, topic: Condition, position: int) -> None:
+def topic_of(condition: Condition) -> tuple[str, str, str]:
+    """What a cursor is about: topic, entity, filter."""
+    return condition.target, condition.entity, condition.filter or condition.code
+
+
+def see(
+    tables: Tables, run_id: str, branch: str, topic: tuple[str, str, str], position: int
+) -> None:
     """The branch has seen the topic up to this position: its next wait begins after it."""
+    name, entity, filter = topic
     tables.put_topic_cursor(
         CursorRecord(
-            run_id=run.run_id,
+            run_id=run_id,
             branch=branch,
-            topic=topic.target,
-            entity=topic.entity,
-            filter=topic.filter or topic.code,
+            topic=name,
+            entity=entity,
+            filter=filter,
             position=position,
         )
     )
@@ -251,7 +259,7 @@ def see(tables: Tables, run: RunRecord, branch: str, topic: Condition, position:
 
 def after_of(tables: Tables, run: RunRecord, branch: str, topic: Condition) -> int:
     """From where on events count for this wait: the branch's own cursor, its parent's, or where it is to begin."""
-    seen = _seen(tables, run.run_id, branch, topic)
+    seen = _seen(tables, run.run_id, branch, topic_of(topic))
     if seen is not None:
         return seen
     if topic.since == "ever":
@@ -260,14 +268,13 @@ def after_of(tables: Tables, run: RunRecord, branch: str, topic: Condition) -> i
         return run.position
     # Kept at once: in a loop of waits that run out of time, nothing that comes between two of them is missed.
     now = tables.last_position()
-    see(tables, run, branch, topic, now)
+    see(tables, run.run_id, branch, topic_of(topic), now)
     return now
 
 
-def _seen(tables: Tables, run_id: str, branch: str, topic: Condition) -> int | None:
-    about = (topic.target, topic.entity, topic.filter or topic.code)
+def _seen(tables: Tables, run_id: str, branch: str, topic: tuple[str, str, str]) -> int | None:
     while True:
-        seen = tables.topic_cursor(run_id, branch, *about)
+        seen = tables.topic_cursor(run_id, branch, *topic)
         if seen is not None or not branch:
             return seen
         branch = branch_of(branch[:-2])  # without its own "]/"

@@ -15,7 +15,6 @@ from perdure.model.outcomes import Wake
 from perdure.model.records import (
     Completion,
     Condition,
-    CursorRecord,
     EventRecord,
     ItemRecord,
     RunRecord,
@@ -33,6 +32,7 @@ from perdure.store.handlers.taking import (
     is_held,
     see,
     take,
+    topic_of,
     with_item,
 )
 from perdure.store.tables import Tables
@@ -161,17 +161,17 @@ def resolve(
     taken_id: str | None = None,
     item: ItemRecord | None = None,
     taker: Taker | None = None,
-) -> bool:
+) -> StepRecord | None:
     """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
 
-    False when there is no such wait: its watchers were left over, which no op does. They go, and whoever
-    acts on many waits at once goes on with the others.
+    Gives the decided step. None when there is no such wait: its watchers were left over, which no op does. They go,
+    and whoever acts on many waits at once goes on with the others.
     """
     step = tables.step(run.run_id, run.generation, path)
     if step is None or step.state != "open":
         log.error("run %r is watched at %r and does not wait there", run.run_id, path)
         tables.delete_watchers(run.run_id, path)
-        return False
+        return None
     step = replace(
         step,
         state=state,
@@ -187,7 +187,7 @@ def resolve(
     tables.put_step(step)
     tables.delete_watchers(run.run_id, path)
     awaken(tables, run, completion_of(step), taker)
-    return True
+    return step
 
 
 def deliver_event(
@@ -202,7 +202,7 @@ def deliver_event(
 
     With an error its filter failed on it, and so does the wait; the next one begins after it all the same.
     """
-    if not resolve(
+    step = resolve(
         tables,
         run,
         watcher.path,
@@ -212,27 +212,20 @@ def deliver_event(
         error=error,
         taken_id=event.event_id,
         taker=taker,
-    ):
-        return False
-    tables.put_topic_cursor(
-        CursorRecord(
-            run_id=run.run_id,
-            branch=_branch_at(tables, run, watcher.path),
-            topic=watcher.target,
-            entity=watcher.entity,
-            filter=watcher.filter,
-            position=event.position,
-        )
     )
+    if step is None:
+        return False
+    topic = (watcher.target, watcher.entity, watcher.filter)
+    see(tables, run.run_id, _branch_of_wait(step), topic, event.position)
     return True
 
 
-def _branch_at(tables: Tables, run: RunRecord, path: str) -> str:
-    """Whose cursors the wait at this path moves: nearly always those of the path's own branch."""
-    step = tables.step(run.run_id, run.generation, path)
-    if step is None or step.wait is None or '"branch"' not in step.wait:
-        return branch_of(path)
-    return branch_in(_decode_spec(step.wait), path)
+def _branch_of_wait(step: StepRecord) -> str:
+    """Whose cursors a wait moves: nearly always those of the path's own branch, and then nothing need be parsed."""
+    spec = step.wait or ""
+    if '"branch"' not in spec:
+        return branch_of(step.path)
+    return branch_in(_decode_spec(spec), step.path)
 
 
 def catch_up(tables: Tables, run: RunRecord) -> RunRecord:
@@ -337,13 +330,13 @@ def untake(tables: Tables, run: RunRecord, step: StepRecord) -> None:
     elif won.kind == "topic":
         event = tables.event(step.taken_id)
         if event is not None:
-            branch = branch_in(_decode_spec(step.wait or ""), step.path)
-            see(tables, run, branch, won, event.position - 1)
+            branch = _branch_of_wait(step)
+            see(tables, run.run_id, branch, topic_of(won), event.position - 1)
 
 
 def put_back_item(tables: Tables, queue: str, step: StepRecord) -> None:
     """An item that was taken for nothing is where it was in its queue, for whoever waits: as if never taken."""
-    position, put_at = _item_of(tables, step)
+    position, put_at = _item_of(step)
     item = ItemRecord(
         item_id=step.taken_id or "",
         position=position,
@@ -355,9 +348,11 @@ def put_back_item(tables: Tables, queue: str, step: StepRecord) -> None:
         tables.add_item(item)
 
 
-def _item_of(tables: Tables, step: StepRecord) -> tuple[int, int]:
+def _item_of(step: StepRecord) -> tuple[int, int]:
     """The position of the item that ended a wait, and when it was put."""
-    return _decode_spec(step.wait or "").item or (tables.next_seq(), tables.now)
+    item = _decode_spec(step.wait or "").item
+    assert item is not None, f"no item ended the wait at {step.path!r}"
+    return item
 
 
 def won_by(step: StepRecord) -> Condition | None:
@@ -378,6 +373,7 @@ def bury_delivered(
     won = won_by(step)
     if won is None or won.kind not in ("signal", "queue") or step.taken_id is None:
         return None
+    received_at = _item_of(step)[1] if won.kind == "queue" else step.recorded_at or tables.now
     signal = SignalRecord(
         signal_id=step.taken_id,
         position=0,
@@ -387,9 +383,7 @@ def bury_delivered(
         payload=step.value or "null",
         policy="all",
         on_end="dead_letter",
-        received_at=_item_of(tables, step)[1]
-        if won.kind == "queue"
-        else step.recorded_at or tables.now,
+        received_at=received_at,
     )
     bury(tables, run, signal, reason, cause, "item" if won.kind == "queue" else "signal")
     if cause == "rejected" and won.kind == "signal":

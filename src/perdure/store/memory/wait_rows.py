@@ -2,7 +2,7 @@
 
 import heapq
 
-from perdure.model.records import EventRecord, SignalRecord, WatcherRecord, entity_text
+from perdure.model.records import EventRecord, SignalRecord, WatcherRecord, can_end
 from perdure.store.memory.rows import KeptRows
 
 _indexed = ("run", "topic", "queue")
@@ -31,15 +31,8 @@ class WaitRows(KeptRows):
         return bool(self.waiting_for.get((kind, target)))
 
     def topic_watchers(self, event: EventRecord, limit: int) -> list[WatcherRecord]:
-        entity = entity_text(event.entity_type, event.entity_id)
-        found = [
-            one
-            for one in self._waiting_for("topic", event.type)
-            if one.entity in ("", entity)
-            and one.after < event.position
-            and (one.deadline_at is None or event.recorded_at <= one.deadline_at)
-        ]
-        return found[:limit]
+        waiting = self._waiting_for("topic", event.type)
+        return [one for one in waiting if can_end(one, event)][:limit]
 
     def queue_watcher(self, queue: str) -> WatcherRecord | None:
         for one in self._waiting_for("queue", queue):

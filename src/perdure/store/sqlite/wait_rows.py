@@ -6,7 +6,13 @@ for a run, a topic or a queue is seen from the other side: those that the file h
 gone, and those that this batch added.
 """
 
-from perdure.model.records import EventRecord, SignalRecord, WatcherRecord, entity_text
+from perdure.model.records import (
+    EventRecord,
+    SignalRecord,
+    WatcherRecord,
+    can_end,
+    entity_text,
+)
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
@@ -98,9 +104,9 @@ class WaitRows(LoadedRows):
         found = [
             one
             for one in self._still_there(stored, ("topic", event.type))
-            if one.entity in ("", entity)
-            and one.after < event.position
-            and (one.deadline_at is None or event.recorded_at <= one.deadline_at)
+            if can_end(
+                one, event
+            )  # the file says so of its own; of those of this batch nobody has asked
         ][:limit]
         if len(found) > 1:
             self._load_around({one.run_id for one in found})
