@@ -167,6 +167,38 @@ async def test_a_replay_of_everything_still_takes_equal_events_for_one(
         assert [n for n, _ in seen] == [1, 3]
 
 
+@pytest.mark.parametrize("first", ["live", "replay"])
+async def test_a_key_is_dealt_with_once_by_a_replay_beside_its_consumer(
+    world: Any, app: App, first: str
+) -> None:
+    gates = {"live": asyncio.Event(), "replay": asyncio.Event()}
+    began: list[str] = []
+
+    @app.consumer("c", "in.*", dedupe=True)
+    async def c(batch: Batch) -> None:
+        who = "replay" if batch.replay else "live"
+        began.append(who)
+        await gates[who].wait()
+        for event in batch:
+            batch.emit("out.a", event.payload)
+
+    async with world(app) as w:
+        await w.emit_only("in.a", 1, key="k")
+        replaying = asyncio.create_task(w.app.replay("c", dry_run=False))
+        await w.until(lambda: _reached(began, 2))
+        gates[first].set()
+        await w.until(lambda: _is_told(w, "out.a"))
+        for gate in gates.values():
+            gate.set()
+        await replaying
+        await w.emit("in.a", 2)
+        assert [one.payload for one in await w.facts("out.a")] == ["1", "2"]
+
+
+async def _is_told(w: Any, topic: str) -> bool:
+    return bool(await w.facts(topic))
+
+
 async def test_what_fails_is_parked(world: Any, app: App) -> None:
     bad: set[int] = set()
 

@@ -287,21 +287,24 @@ class _IntoHandler:
         """Nothing is known without calling it."""
 
     async def fire(self, records: list[EventRecord]) -> None:
+        dedupe = self._definition is not None and self._definition.dedupe
+        if dedupe and self._suffix:
+            records = [one for one in records if self._is_first(one)]
         keys: tuple[str, ...] = ()
-        if self._definition is not None and self._definition.dedupe:
-            if self._suffix:
-                records = [one for one in records if self._is_first(one)]
-            else:
+        while True:
+            if dedupe and not self._suffix:
                 store, now = self._bench.store, self._bench.clock.now()
                 records, keys = await unfinished(store, self._name, records, now)
-        if not records:
-            return
-        try:
-            await self._call(records, keys)
-        except HandlerFailed as failed:
-            if self._definition is None:
-                raise (failed.__cause__ or failed) from None
-            await self._one_by_one(self._definition, records)
+            if not records:
+                return
+            try:
+                if await self._call(records, keys):
+                    return
+            except HandlerFailed as failed:
+                if self._definition is None:
+                    raise (failed.__cause__ or failed) from None
+                await self._one_by_one(self._definition, records)
+                return
 
     def _is_first(self, record: EventRecord) -> bool:
         """Of a replay that is to run again: whether it is the first one of its key."""
@@ -314,7 +317,7 @@ class _IntoHandler:
 
     async def _one_by_one(self, definition: ConsumerDef, records: list[EventRecord]) -> None:
         for record in records:
-            key = own_key(record) if definition.dedupe else None
+            key = own_key(record) if definition.dedupe and not self._suffix else None
             try:
                 await self._call([record], () if key is None else (key,))
             except HandlerFailed as failed:
@@ -323,7 +326,8 @@ class _IntoHandler:
                 commit = ops.CommitEffects(consumer=self._name, parked=(parked,))
                 await self._bench.coordinator.submit(commit)
 
-    async def _call(self, records: list[EventRecord], keys: Sequence[str]) -> None:
+    async def _call(self, records: list[EventRecord], keys: Sequence[str]) -> bool:
+        """False if the consumer itself has dealt with one of these keys meanwhile: then nothing was done."""
         effects = await call(
             self._handler,
             self._bench.desk,
@@ -332,6 +336,7 @@ class _IntoHandler:
             replay=True,
             key_suffix=self._suffix,
         )
-        if effects or keys:
-            commit = ops.CommitEffects(consumer=self._name, effects=effects, finished=tuple(keys))
-            await self._bench.coordinator.submit(commit)
+        if not effects and not keys:
+            return True
+        commit = ops.CommitEffects(consumer=self._name, effects=effects, finished=tuple(keys))
+        return (await self._bench.coordinator.submit(commit)).count > 0

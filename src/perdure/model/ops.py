@@ -418,7 +418,7 @@ class ClaimConsumer(Op[ConsumerRecord | Refusal], frozen=True, kw_only=True, gc=
 class AdvanceCursor(Op[CursorMoved | Moved | Fenced], frozen=True, kw_only=True, gc=False):
     """The owner has dealt with all events up to `position`: effects, parked events and cursor in one commit.
 
-    `seen` is the cursor it started from; if somebody moved it meanwhile nothing happens.
+    `seen` is the cursor it started from; if somebody moved it meanwhile, or finished one of the keys, nothing happens.
     """
 
     name: str
@@ -436,7 +436,7 @@ class AdvanceCursor(Op[CursorMoved | Moved | Fenced], frozen=True, kw_only=True,
 class CommitEffects(Op[Counted], frozen=True, kw_only=True, gc=False):
     """What an event fired anew leads to; the cursor stays.
 
-    With `unpark` only if it is parked still, and then it is no more.
+    With `unpark` only if it is parked still, and then it is no more; else only if none of the keys is finished by now.
     """
 
     consumer: str

@@ -32,7 +32,7 @@ from perdure.model.records import (
 )
 from perdure.store.handlers import ledger, queues
 from perdure.store.handlers.facts import resume_later
-from perdure.store.handlers.keys import keep_key
+from perdure.store.handlers.keys import keep_key, used_key
 from perdure.store.handlers.owning import is_known, start_run
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
@@ -88,7 +88,7 @@ def advance_cursor(tables: Tables, op: ops.AdvanceCursor) -> CursorMoved | Moved
     if op.caught_up is not None:
         if not _catch_up(tables, op.caught_up, op.seen, op.position):
             return Moved(consumer.position)
-    elif consumer.position != op.seen:
+    elif consumer.position != op.seen or _is_finished(tables, op.name, op.finished):
         return Moved(consumer.position)
     outcomes = _commit(tables, op.name, op.effects, op.parked, op.finished)
     for deferred in op.deferred:
@@ -158,6 +158,8 @@ def drop_consumer(tables: Tables, op: ops.DropConsumer) -> Counted | Refusal:
 
 def commit_effects(tables: Tables, op: ops.CommitEffects) -> Counted:
     if op.unpark is None:
+        if _is_finished(tables, op.consumer, op.finished):
+            return Counted(0)
         _commit(tables, op.consumer, op.effects, op.parked, op.finished)
         return Counted(1)
     parked = tables.parked(op.consumer, *op.unpark)
@@ -187,6 +189,12 @@ def _commit(
     for key in finished:
         keep_key(tables, scope, key, limits.dedupe_key_us)
     return outcomes
+
+
+def _is_finished(tables: Tables, consumer: str, keys: tuple[str, ...]) -> bool:
+    """Whether one of these keys was dealt with since the events were looked at: by a replay beside the consumer."""
+    scope = consumer_scope(consumer)
+    return any(used_key(tables, scope, key) is not None for key in keys)
 
 
 def _apply(tables: Tables, consumer: str, effect: ops.Effect) -> object:

@@ -343,8 +343,22 @@ class TestEffects(Subject):
         assert await known(scope, ("a", "b", "c"), d.clock.now()) == {"a", "b"}
         assert await known(consumer_scope("other"), ("a",), d.clock.now()) == set()
         d.clock.set(d.clock.now() + limits.dedupe_key_us - 1)
-        await d.advance_cursor("reader", 2, finished=("b",))
-        assert await known(scope, ("a", "b"), d.clock.now() + 1) == {"b"}
+        assert await known(scope, ("a", "b"), d.clock.now()) == {"a", "b"}
+        d.clock.set(d.clock.now() + 1)
+        assert isinstance(await d.advance_cursor("reader", 2, finished=("b",)), CursorMoved)
+        assert await known(scope, ("a", "b"), d.clock.now()) == {"b"}
+
+    async def test_nothing_is_done_for_a_key_that_is_finished_by_now(self, d: Driver) -> None:
+        await d.emit_numbers()
+        await reading(d)
+        wanted = [effect(d.put_op("jobs", str(n)), n) for n in range(1, 5)]
+        await d.commit_effects("reader", wanted[0], finished=("a",))
+        assert await d.advance_cursor("reader", 2, wanted[1], finished=("b", "a")) == Moved(0)
+        assert (await d.consumer("reader")).position == 0
+        answer = await d.advance_cursor("reader", 2, wanted[2], finished=("b",))
+        assert isinstance(answer, CursorMoved)
+        assert await d.commit_effects("reader", wanted[3], finished=("b",)) == Counted(0)
+        assert await d.items("jobs") == ["1", "3"]
 
     async def test_effects_of_an_event_fired_anew_leave_the_cursor(self, d: Driver) -> None:
         await d.emit_numbers()
