@@ -112,9 +112,8 @@ class Session:
             f"{workload.name} {turn + 1}/{self.args.repeat} {job.engine:<10} {job.name} n={size:,}: {shown}"
             f"  (others {self.shares[-1]:.0%})"
         )
-        for directory in Path(place).glob(
-            "tmp*"
-        ):  # files of this measurement; what is shared stays
+        # Files of this measurement; what is shared stays.
+        for directory in Path(place).glob("tmp*"):
             shutil.rmtree(directory, ignore_errors=True)
         return values
 

@@ -35,9 +35,8 @@ class Service:
                 return
             except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
                 raise
-            except (
-                BaseException
-            ):  # of user code perhaps: a loop that dies of it would be missed for ever
+            except BaseException:
+                # Of user code perhaps: a loop that dies of it would be missed for ever.
                 if asyncio.get_running_loop().time() - began > _pause_longest_s:
                     pause_s = _pause_first_s  # it had recovered: this is another failure
                 log.exception("%s failed; it starts again in %.2f s", name, pause_s)

@@ -76,9 +76,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     on: tuple[Condition, ...]
     known: bool = False
-    branch: str | None = (
-        None  # whose wait it is, if not that of its path: a call made by one, awaited by another
-    )
+    # Whose wait it is, if not that of its path: a call made by one, awaited by another.
+    branch: str | None = None
 
 
 # --- starting and owning -----------------------------------------------------------------------------
@@ -409,10 +408,9 @@ class ClaimConsumer(Op[ConsumerRecord | Refusal], frozen=True, kw_only=True, gc=
     patterns: str
     every: str | None = None
     zone: str = "UTC"
-    start: int | None = (
-        None  # a new one begins after this position (None: at the end of the ledger),
-    )
-    start_at: int | None = None  # or with what was recorded from this time on
+    # A new one begins after this position, or with what was recorded from this time on; else at the ledger's end.
+    start: int | None = None
+    start_at: int | None = None
 
 
 class AdvanceCursor(Op[CursorMoved | Moved | Fenced], frozen=True, kw_only=True, gc=False):
@@ -484,9 +482,8 @@ class PutSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
     subscription: SubscriptionRecord
     start: int | None = None
     start_at: int | None = None
-    keep_enabled: bool = (
-        False  # code declares it again: whether it is enabled is the operator's word
-    )
+    # Code declares it again: whether it is enabled is the operator's word.
+    keep_enabled: bool = False
 
 
 class SwitchSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):

@@ -199,9 +199,8 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     depth: int = 0
     key: str | None = None
     trace: str | None = None
-    repeated: bool = (
-        False  # equal to the one before it, on a topic that ignores such: it ends no wait
-    )
+    # Equal to the one before it, on a topic that ignores such: it ends no wait.
+    repeated: bool = False
 
 
 def can_end(watcher: WatcherRecord, event: EventRecord) -> bool:

@@ -301,9 +301,8 @@ class Execution(Branches):
         call = self._standing.get(record.path)
         if call is not None:
             if not history.ahead:
-                self.replaying = (
-                    False  # what the code says from here on, it says for the first time
-                )
+                # What the code says from here on, it says for the first time.
+                self.replaying = False
             check_same(call, record)
             self._feed(record)
         elif record.kind == "cancel":

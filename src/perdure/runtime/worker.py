@@ -221,10 +221,8 @@ class Worker(Service):
         self._reserved -= op.claim.limit
         taken, self._taken = self._taken, {}
         if self.stopping:
-            for (
-                run_id,
-                revision,
-            ) in taken.items():  # to be handed back, as they never came into memory
+            # Handed back, as they never came into memory.
+            for run_id, revision in taken.items():
                 release = ops.Release(run_id=run_id, fence=op.claim.fence, revision=revision)
                 self.post(release, _ignore)
         elif taken:
@@ -469,9 +467,8 @@ class Worker(Service):
 
     async def _load_lost(self) -> None:
         """After an unknown outcome: a start or claim may have made runs ours that never came into memory."""
-        await (
-            self._recovery.beat()
-        )  # committed after whatever was in doubt, so the rows below are decided
+        # Committed after whatever was in doubt, so the rows below are decided.
+        await self._recovery.beat()
         running = RunFilter(statuses=("running",))
         after: tuple[int, str] | None = None
         while True:

@@ -79,9 +79,8 @@ def connect(path: str, *, synchronous: Synchronous | None) -> sqlite3.Connection
     try:
         _set(connection, _pragmas)
         if synchronous is None:
-            _set(
-                connection, {"query_only": 1, "cache_size": -1024}
-            )  # a megabyte: it looks, and goes
+            # A megabyte: it looks, and goes.
+            _set(connection, {"query_only": 1, "cache_size": -1024})
         else:
             # Before the switch to the log, which writes: a file that is not ours stays as it is.
             _version(Statements(connection))

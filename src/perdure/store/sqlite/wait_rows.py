@@ -101,13 +101,9 @@ class WaitRows(LoadedRows):
             recorded_at=event.recorded_at,
             limit=limit + len(self._gone_watchers),  # as many more as may be gone by now
         )
-        found = [
-            one
-            for one in self._still_there(stored, ("topic", event.type))
-            if can_end(
-                one, event
-            )  # the file says so of its own; of those of this batch nobody has asked
-        ][:limit]
+        # The file says of its own that they can; those of this batch nobody has asked.
+        there = self._still_there(stored, ("topic", event.type))
+        found = [one for one in there if can_end(one, event)][:limit]
         if len(found) > 1:
             self._load_around({one.run_id for one in found})
         return found
