@@ -210,7 +210,7 @@ class Worker(Service):
         """
         if self._fanning_out < 2 and not self.stopping:
             self._fanning_out += 1
-            claim = self._claim_op(self._asked_for)
+            claim = self._claim_op()
             self._reserved += claim.limit
             fan_out = ops.FanOut(limit=limits.resumed_per_commit_max, claim=claim)
             self.post(fan_out, self._on_fanned_out)
@@ -268,13 +268,13 @@ class Worker(Service):
                 return
         self._full = True
 
-    def _claim_op(self, asked_for: int = 0) -> ops.ClaimRuns:
+    def _claim_op(self) -> ops.ClaimRuns:
         """For as many runs as there is room for, but for those that a claim under way may bring."""
-        room = min(self._concurrency - self._active() - asked_for, limits.batch_ops_max)
+        room = self._concurrency - self._active() - self._asked_for
         return ops.ClaimRuns(
             worker_id=self.worker_id,
             fence=self._ids.fence(),
-            limit=max(room, 0),
+            limit=max(min(room, limits.batch_ops_max), 0),
             workflows=self.registry.keys(),
         )
 
