@@ -91,6 +91,16 @@ class TestSubscriptions(Subject):
         row = await d.subscription("rule")
         assert (row.position, row.behind) == (5, 2)
 
+    @pytest.mark.parametrize("where", [{"start": 0}, {"start": 1}, {"start_at": 0}])
+    async def test_its_beginning_is_the_oldest_event_that_is_kept(
+        self, d: Driver, where: dict[str, Any]
+    ) -> None:
+        await d.emit_numbers()
+        await d.trim(keep=2)
+        await d.subscribe("rule", **where)
+        row = await d.subscription("rule")
+        assert (row.position, row.behind) == (5, 3)
+
     async def test_what_came_while_it_was_off_does_not_count(self, d: Driver) -> None:
         await d.subscribe("rule")
         await d.subscribe("rule", enabled=False)
@@ -349,6 +359,23 @@ class TestDeferred(Subject):
         assert await d.store.deferred(None, 10) == []
         (row,) = await d.store.parked(RUNNER, None, 10)
         assert (row.position, row.subscription, row.reason) == (2, "rule", "the map broke")
+
+    async def test_one_whose_event_retention_was_forced_over_is_told_of(
+        self, quiet: Driver
+    ) -> None:
+        d = quiet  # such a fact is always told
+        await d.emit_numbers()
+        await d.claim_consumer(RUNNER)
+        await d.advance_cursor(RUNNER, 5, deferred=(put_off(1), put_off(2), put_off(5)))
+        await d.trim(keep=2, forced=True)
+        await d.drain((1, "rule", None, None), (5, "rule", None, None))
+        lost = {"subscription": "rule", "first": 1, "last": 1}
+        assert await d.told("ledger.events_lost") == [
+            lost
+        ]  # the fifth is there: it was only dropped
+        await d.drain((2, "rule", None, None), released=True)  # by an operator, who knows
+        await d.drain((1, "rule", None, None))  # once more
+        assert await d.told("ledger.events_lost") == [lost]
 
     async def test_one_that_is_refused_is_parked(self, d: Driver) -> None:
         await d.emit_numbers()
