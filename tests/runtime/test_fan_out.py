@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Context, Topic, step
-from perdure.model import limits
+from perdure.model import limits, ops
 from perdure.testing.conformance import check_invariants
 
 tick = Topic("tick", int)
@@ -45,6 +45,41 @@ async def test_no_more_runs_go_on_at_once_than_the_worker_has_room_for(
         await w.settle()
         assert {await run.result() for run in runs} == {1}
         assert 1 < gauge.most <= 4 and w.worker._reserved == 0
+
+
+async def test_a_fan_out_leaves_the_room_that_a_claim_under_way_may_fill(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "resumed_per_commit_max", 3)
+    asked: list[tuple[str, int]] = []
+
+    @app.workflow
+    async def flow(ctx: Context, topic: str) -> int:
+        return int(await ctx.wait(Topic(topic)))
+
+    async with world(app, resident=0, concurrency=4) as w:
+        runs = [await w.begin(flow, topic) for topic in ("first", *["tick"] * 20)]
+        submit, post = w.worker._coordinator.submit, w.worker.post
+
+        async def submitted(op: Any) -> Any:
+            if isinstance(op, ops.ClaimRuns) and not asked:
+                asked.append(("claim", op.limit))
+                await w.app.emit(tick, 1)  # its fan-out is asked for while the claim is under way
+                asked.append(("claimed", 0))
+            return await submit(op)
+
+        def posted(op: Any, *then: Any) -> None:
+            if isinstance(op, ops.FanOut):
+                asked.append(("fan-out", op.claim.limit))
+            post(op, *then)
+
+        monkeypatch.setattr(w.worker._coordinator, "submit", submitted)
+        monkeypatch.setattr(w.worker, "post", posted)
+        await w.app.emit("first", 1)
+        await w.settle()
+        assert asked[:3] == [("claim", 4), ("fan-out", 0), ("claimed", 0)]
+        assert {await run.result() for run in runs} == {1}
+        assert w.worker._reserved == 0
 
 
 async def test_room_is_given_back_once_though_what_was_taken_could_not_be_read(
