@@ -692,7 +692,7 @@ async def test_a_coroutine_of_foreign_awaits_is_no_branch(world: Any, app: App) 
     @app.workflow
     async def flow(ctx: Context) -> str:
         try:
-            await ctx.gather(asyncio.sleep(1))
+            await ctx.gather(asyncio.Event().wait())
         except ForeignAwait as error:
             return str(error)
         return "no"

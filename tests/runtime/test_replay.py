@@ -342,7 +342,7 @@ async def test_an_input_that_no_longer_decodes_parks_the_run(world: Any) -> None
 
 
 async def awaits_sleep(ctx: Context) -> None:
-    await asyncio.sleep(1)
+    await asyncio.sleep(3600)  # refused where it stands: nothing here waits for it
 
 
 async def awaits_a_bare_yield(ctx: Context) -> None:
@@ -426,7 +426,7 @@ async def test_the_line_named_is_the_one_that_awaits(world: Any) -> None:
 async def test_a_foreign_await_can_be_caught_and_the_run_goes_on(world: Any) -> None:
     async def flow(ctx: Context) -> str:
         try:
-            await asyncio.sleep(1)
+            await _fetch()
         except ForeignAwait:
             await ctx.sleep("1s")
             return "went on"
