@@ -7,11 +7,16 @@ from typing import Any
 
 from perdure import App, Emitted, RunHandle
 from perdure.coordinator.coordinator import Coordinator
-from perdure.model.records import EventRecord
+from perdure.model import ops
+from perdure.model.outcomes import CursorMoved
+from perdure.model.records import RUNNER, ConsumerRecord, DeferredRecord, EventRecord
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.testing import VirtualClock, World
+
+# A worker of another process. It holds no lock, so on every store its lease says whether it lives.
+ELSEWHERE = "a-worker-elsewhere"
 
 
 class Stage(World):
@@ -67,6 +72,36 @@ class Stage(World):
 
     async def facts(self, type: str | None = None) -> list[EventRecord]:
         return await self.store.events(0, 1000, type=type)
+
+    async def claim_elsewhere(self, consumer: str) -> ConsumerRecord:
+        """A worker of another process, which lives, reads for this consumer: from its beginning if it is new."""
+        await self.coordinator.submit(ops.Beat(worker_id=ELSEWHERE, lease_us=3600_000_000))
+        claimed = await self.coordinator.submit(
+            ops.ClaimConsumer(name=consumer, worker_id=ELSEWHERE, fence=7, patterns="[]", start=0)
+        )
+        assert isinstance(claimed, ConsumerRecord), claimed
+        return claimed
+
+    async def put_off_elsewhere(self, event: EventRecord, subscription: str) -> None:
+        """The one that reads subscriptions has put this start off, for want of its code."""
+        claimed = await self.claim_elsewhere(RUNNER)
+        put_off = DeferredRecord(
+            position=event.position,
+            subscription=subscription,
+            event_id=event.event_id,
+            reason="code",
+            deferred_at=0,
+        )
+        moved = await self.coordinator.submit(
+            ops.AdvanceCursor(
+                name=RUNNER,
+                fence=claimed.fence,
+                seen=claimed.position,
+                position=event.position,
+                deferred=(put_off,),
+            )
+        )
+        assert isinstance(moved, CursorMoved), moved
 
     async def crash(self) -> None:
         """Stop as if the power had gone: no hand-back, no farewell, bodies cut off."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from worlds import ELSEWHERE
 
 from perdure import App, BadValue, Batch, CursorTooOld, Retry, UnknownConsumer
 from perdure.model import ops
@@ -534,19 +535,14 @@ async def test_a_reader_that_was_fenced_off_commits_nothing_and_goes_on_from_the
         assert called == [1, 1, 2]
 
 
-# On SQLite a worker lives by a lock, not by a row: there it is two apps (test_two_readers.py).
-@pytest.mark.parametrize("world", ["memory"], indirect=True)
 async def test_another_live_owner_is_left_alone(world: Any, app: App) -> None:
     seen = numbers(app)
-    other = "01OTHER"
     async with world(app, worker=False) as w:
-        await w.coordinator.submit(ops.Beat(worker_id=other, lease_us=3600_000_000))
-        claim = ops.ClaimConsumer(name="c", worker_id=other, fence=7, patterns="[]", start=0)
-        assert not isinstance(await w.coordinator.submit(claim), Refusal)
+        await w.claim_elsewhere("c")
     async with world(app) as w:
         await w.emit("in.a", 1)
-        assert seen == [] and (await row(w)).owner == other
-        await w.coordinator.submit(ops.Beat(worker_id=other, lease_us=0, stopping=True))
+        assert seen == [] and (await row(w)).owner == ELSEWHERE
+        await w.coordinator.submit(ops.Beat(worker_id=ELSEWHERE, lease_us=0, stopping=True))
         await w.app._engine().consumers._look(claim=True)
         await w.settle()
         assert seen == [1] and (await row(w)).owner == w.worker.worker_id

@@ -6,7 +6,6 @@ import pytest
 
 from perdure import App, Batch, Context, Event, Retry
 from perdure.model import ops
-from perdure.model.records import DeferredRecord
 
 
 async def look(w: Any) -> None:
@@ -107,14 +106,20 @@ async def test_a_pause_stops_a_batch_that_is_dealt_with_one_by_one(world: Any, a
         assert calls == [5, 1, 1, 3, 1, 1, 1] and not await w.app.parked("c")
 
 
-async def test_a_hint_that_proves_empty_costs_a_batch_no_tries(world: Any, app: App) -> None:
+def failing(app: App, attempts: int) -> list[int]:
+    """A consumer "c" that never succeeds; its calls."""
     calls: list[int] = []
 
-    @app.consumer("c", "x.*", retry=Retry(attempts=3, backoff="1m", jitter=0))
+    @app.consumer("c", "x.*", retry=Retry(attempts=attempts, backoff="1m", jitter=0))
     async def handle(batch: Batch) -> None:
         calls.append(1)
         raise ValueError("never")
 
+    return calls
+
+
+async def test_a_hint_that_proves_empty_costs_a_batch_no_tries(world: Any, app: App) -> None:
+    calls = failing(app, 3)
     async with world(app) as w:
         await w.emit("x.a")
         await w.app.resume_consumer("c")  # it is not paused
@@ -125,13 +130,7 @@ async def test_a_hint_that_proves_empty_costs_a_batch_no_tries(world: Any, app: 
 
 
 async def test_a_pause_ends_the_waiting_for_the_next_try(world: Any, app: App) -> None:
-    calls: list[int] = []
-
-    @app.consumer("c", "x.*", retry=Retry(attempts=2, backoff="1m", jitter=0))
-    async def handle(batch: Batch) -> None:
-        calls.append(1)
-        raise ValueError("never")
-
+    calls = failing(app, 2)
     async with world(app) as w:
         await w.emit("x.a")
         await w.app.pause_consumer("c")
@@ -214,27 +213,10 @@ async def test_a_paused_runner_starts_nothing_in_a_process_that_does_not_own_it(
     async def flow(ctx: Context, event: Event) -> None:
         ran.append(event.payload)
 
-    other = "01OTHER"
     async with world(app, worker=False) as w:
-        await w.coordinator.submit(ops.Beat(worker_id=other, lease_us=3600_000_000))
-        claim = ops.ClaimConsumer(
-            name="workflow_runner", worker_id=other, fence=7, patterns="[]", start=0
-        )
-        await w.coordinator.submit(claim)
-        event = await w.emit("x.a", 1)
-    async with world(app) as w:
-        put_off = DeferredRecord(
-            position=event.position,
-            subscription="s",
-            event_id=event.event_id,
-            reason="code",
-            deferred_at=0,
-        )
-        advance = ops.AdvanceCursor(
-            name="workflow_runner", fence=7, seen=0, position=event.position, deferred=(put_off,)
-        )
-        await w.coordinator.submit(advance)
+        await w.put_off_elsewhere(await w.emit("x.a", 1), "s")
         await w.app.pause_consumer("workflow_runner")
+    async with world(app) as w:
         await look(w)
         assert ran == []
         await w.app.resume_consumer("workflow_runner")

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from worlds import ELSEWHERE
 
 from perdure import (
     App,
@@ -17,7 +18,7 @@ from perdure import (
     UnknownWorkflow,
 )
 from perdure.model import ops
-from perdure.model.records import DeferredRecord, SubscriptionRecord
+from perdure.model.records import SubscriptionRecord
 
 
 def recorder(app: App, name: str = "flow") -> list[Any]:
@@ -390,8 +391,6 @@ async def test_a_process_without_the_code_puts_off_and_one_with_it_goes_on(
         assert not await w.app.deferred()
 
 
-# On SQLite a worker lives by a lock, not by a row, so another owner cannot be made up.
-@pytest.mark.parametrize("world", ["memory"], indirect=True)
 async def test_a_process_that_does_not_own_the_runner_still_starts_what_waits_for_its_code(
     world: Any, app: App
 ) -> None:
@@ -400,33 +399,14 @@ async def test_a_process_that_does_not_own_the_runner_still_starts_what_waits_fo
     async with world(app):
         pass
     async with world(app, worker=False) as w:
-        event = await w.emit("a")
-        await w.coordinator.submit(ops.Beat(worker_id="other", lease_us=3600_000_000))
-        fields = {"name": "workflow_runner", "patterns": "[]", "fence": 7}
-        claimed = await w.coordinator.submit(ops.ClaimConsumer(worker_id="other", **fields))
-        put_off = DeferredRecord(
-            position=event.position,
-            subscription="s",
-            event_id=event.event_id,
-            reason="code",
-            deferred_at=0,
-        )
-        await w.coordinator.submit(
-            ops.AdvanceCursor(
-                name="workflow_runner",
-                fence=7,
-                seen=claimed.position,
-                position=event.position,
-                deferred=(put_off,),
-            )
-        )
+        await w.put_off_elsewhere(await w.emit("a"), "s")
     async with world(app) as w:
         await w.settle()
         assert got == []
         await w.app._engine().consumers._look(claim=True)
         await w.settle()
         assert len(got) == 1 and not await w.app.deferred()
-        assert (await w.app.consumers())[0].owner == "other"
+        assert (await w.app.consumers())[0].owner == ELSEWHERE
 
 
 # --- fan-out -------------------------------------------------------------------------------------------
