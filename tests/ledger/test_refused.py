@@ -34,13 +34,19 @@ def has_input(text: str) -> Callable[[Any], bool]:
     )
 
 
-async def test_what_a_store_does_not_take_of_a_handler_is_parked(
-    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @app.consumer("c", "x.*", retry=Retry(attempts=2, backoff="10ms"))
+def echo(app: App, backoff: str) -> None:
+    """A consumer "c" that emits what it reads."""
+
+    @app.consumer("c", "x.*", retry=Retry(attempts=2, backoff=backoff))
     async def handle(batch: Batch) -> None:
         for event in batch:
             batch.emit("out", event.payload)
+
+
+async def test_what_a_store_does_not_take_of_a_handler_is_parked(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo(app, backoff="10ms")
 
     def is_bad(op: Any) -> bool:
         return any(one.events[0].payload == "2" for one in effects_of(op))
@@ -61,11 +67,7 @@ async def test_what_a_store_does_not_take_of_a_handler_is_parked(
 async def test_a_store_that_takes_nothing_for_a_while_parks_nothing(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @app.consumer("c", "x.*", retry=Retry(attempts=2, backoff="0s"))
-    async def handle(batch: Batch) -> None:
-        for event in batch:
-            batch.emit("out", event.payload)
-
+    echo(app, backoff="0s")
     refused: list[Any] = []
 
     def is_bad(op: Any) -> bool:

@@ -258,16 +258,18 @@ async def test_a_union_with_a_filter_ends_by_whatever_comes_first(
         assert not await check_invariants(w.store)
 
 
+async def winners(ctx: Context, count: int, **asked: Any) -> list[str]:
+    """Which of several won, and with what, so many times over."""
+    won = [await ctx.first(**asked) for _ in range(count)]
+    return [f"{one.name} {one.value}" for one in won]
+
+
 async def test_two_filters_in_one_wait_have_their_own_cursors(world: Any, app: App) -> None:
+    even, high = tick.about(where="payload % 2 == 0"), tick.about(where="payload > 5")
+
     @app.workflow
     async def flow(ctx: Context) -> list[str]:
-        seen = []
-        for _ in range(3):
-            won = await ctx.first(
-                even=tick.about(where="payload % 2 == 0"), high=tick.about(where="payload > 5")
-            )
-            seen.append(f"{won.name} {won.value}")
-        return seen
+        return await winners(ctx, 3, even=even, high=high)
 
     async with world(app) as w:
         run = await w.begin(flow)
@@ -283,20 +285,16 @@ async def test_of_two_filters_the_event_that_was_recorded_first_wins(world: Any,
     @app.workflow
     async def flow(ctx: Context) -> list[str]:
         await ctx.sleep("1s")
-        seen = []
-        for _ in range(4):
-            won = await ctx.first(
-                a=tock.about(where="payload > 0"), b=tick.about(where="payload > 0")
-            )
-            seen.append(f"{won.name}{won.value}")
-        return seen
+        positive = "payload > 0"
+        asked = {"a": tock.about(where=positive), "b": tick.about(where=positive)}
+        return await winners(ctx, 4, **asked)
 
     async with world(app) as w:
         run = await w.begin(flow)
         for topic, n in ((tick, 1), (tock, 2), (tock, 0), (tick, 3), (tock, 4)):
             await w.app.emit(topic, n)
         await w.advance("1s")
-        assert await run.result() == ["b1", "a2", "b3", "a4"]
+        assert await run.result() == ["b 1", "a 2", "b 3", "a 4"]
 
 
 async def test_a_filter_in_each_branch(world: Any, app: App) -> None:

@@ -42,6 +42,16 @@ def parked(position: int, *, consumer: str = "reader", subscription: str = "") -
     )
 
 
+async def clashing(d: Driver) -> ops.Effect:
+    """A start that a subscription asked for about the second event, and that was refused."""
+    await d.emit_numbers()
+    await reading(d)
+    await d.start("r1")
+    clash = effect(d.start_op("r1", input="2"), 2, subscription="rule")
+    await d.advance_cursor("reader", 3, clash)
+    return clash
+
+
 class TestConsumers(Subject):
     # --- claims ---
 
@@ -435,11 +445,7 @@ class TestParked(Subject):
         assert [one.position for one in await d.store.parked(None, None, 10)] == [2]
 
     async def test_a_refused_start_of_a_subscription_is_parked(self, d: Driver) -> None:
-        await d.emit_numbers()
-        await reading(d)
-        await d.start("r1")
-        clash = effect(d.start_op("r1", input="2"), 2, subscription="rule")
-        await d.advance_cursor("reader", 3, clash)
+        await clashing(d)
         (row,) = await d.store.parked("reader", None, 10)
         event = (await d.facts("order.paid"))[1]
         assert (row.subscription, row.event_id, row.type) == ("rule", event.event_id, event.type)
@@ -447,11 +453,7 @@ class TestParked(Subject):
         assert await d.told("ledger.effect_refused") == []
 
     async def test_one_that_is_refused_again_has_one_more_attempt(self, d: Driver) -> None:
-        await d.emit_numbers()
-        await reading(d)
-        await d.start("r1")
-        clash = effect(d.start_op("r1", input="2"), 2, subscription="rule")
-        await d.advance_cursor("reader", 3, clash)
+        clash = await clashing(d)
         await d.commit_effects("reader", clash, unpark=(2, "rule"))
         (row,) = await d.store.parked("reader", None, 10)
         assert row.attempts == 2

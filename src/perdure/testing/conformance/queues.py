@@ -13,6 +13,15 @@ jobs = queue("jobs")
 _number = {"type": "integer"}
 
 
+async def letter(d: Driver, item_id: str) -> None:
+    """An item "1" that a run has taken and rejected; the run has ended."""
+    await d.put("jobs", "1", item_id=item_id)
+    await d.start("r1")
+    await d.suspend("r1", wait("w", jobs))
+    await d.reject("r1", wait("w", jobs, known=True))
+    await d.finish("r1", closed=("w",))
+
+
 class TestQueues(Subject):
     # --- put and take ---
 
@@ -295,22 +304,14 @@ class TestQueues(Subject):
         assert (told["name"], told["path"]) == ("jobs", "w")
 
     async def test_a_letter_sent_again_is_put_at_the_end_of_its_queue(self, d: Driver) -> None:
-        await d.put("jobs", "1", item_id="i1")
-        await d.start("r1")
-        await d.suspend("r1", wait("w", jobs))
-        await d.reject("r1", wait("w", jobs, known=True))
-        await d.finish("r1", closed=("w",))
+        await letter(d, "i1")
         await d.put("jobs", "2")
         assert await d.resend("i1") == Queued("i1")
         assert await d.items("jobs") == ["2", "1"]
         assert await d.store.dead_letters(None, "", 10) == []
 
     async def test_a_letter_sent_again_goes_to_who_waits(self, d: Driver) -> None:
-        await d.put("jobs", "1", item_id="i1")
-        await d.start("r1")
-        await d.suspend("r1", wait("w", jobs))
-        await d.reject("r1", wait("w", jobs, known=True))
-        await d.finish("r1", closed=("w",))
+        await letter(d, "i1")
         await d.start_waiting("r2", jobs)
         assert await d.resend("i1") == Delivered("r2", "w")
 
