@@ -239,7 +239,8 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
         },
     ),
     "commit_effects": (1, {"name": CONSUMERS, "at": AT, "again": OFTEN}),
-    "drain": (1, {"at": AT, "how": AT}),
+    "drop_parked": (1, {"at": AT}),
+    "drain": (1, {"at": AT, "how": AT, "released": RARELY}),
     "steer_consumer": (
         1,
         {
@@ -249,10 +250,12 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
             "at_s": (None, 3),
         },
     ),
+    "drop_consumer": (1, {"name": CONSUMERS}),
     "put_subscription": (
         1,
         {"name": SUBSCRIPTIONS, "start": (None, 0, 4), "enabled": OFTEN, "keep_enabled": RARELY},
     ),
+    "switch_subscription": (1, {"name": SUBSCRIPTIONS, "enabled": OFTEN}),
     "drop_subscription": (1, {"name": SUBSCRIPTIONS}),
     "trim": (1, {"keep": (None, 3, 10), "age_s": (None, 5), "limit": (1, 4, 50), "forced": RARELY}),
 }
@@ -777,14 +780,23 @@ class Planner:
             reason=None if again else "once more",
         )
 
-    async def drain(self, at: int, how: int) -> ops.DrainDeferred | None:
+    async def drop_parked(self, at: int) -> ops.DropParked | None:
+        parked = await self.store.parked(None, None, 10)
+        if not parked:
+            return None
+        one = parked[at % len(parked)]
+        return ops.DropParked(consumer=one.consumer, events=((one.position, one.subscription),))
+
+    async def drain(self, at: int, how: int, released: bool) -> ops.DrainDeferred | None:
         deferred = await self.store.deferred(None, 10)
         if not deferred:
             return None
         one = deferred[at % len(deferred)]
         start = await self.start(RUNS[at], WORKFLOWS[0], None, None, None, None)
         given = (start, None) if how < 2 else (None, "gone" if how == 2 else None)
-        return ops.DrainDeferred(starts=((one.position, one.subscription, *given),), consumer="c0")
+        return ops.DrainDeferred(
+            starts=((one.position, one.subscription, *given),), consumer="c0", released=released
+        )
 
     async def steer_consumer(
         self, name: str, paused: bool | None, position: int | None, at_s: int | None
@@ -792,11 +804,17 @@ class Planner:
         at = None if at_s is None else self.clock.now() - at_s * SECOND
         return ops.SteerConsumer(name=name, paused=paused, reason="audit", position=position, at=at)
 
+    async def drop_consumer(self, name: str) -> ops.DropConsumer:
+        return ops.DropConsumer(name=name)
+
     async def put_subscription(
         self, name: str, start: int | None, enabled: bool, keep_enabled: bool
     ) -> ops.PutSubscription:
         rule_ = SubscriptionRecord(name=name, pattern="t0", workflow="orders", enabled=enabled)
         return ops.PutSubscription(subscription=rule_, start=start, keep_enabled=keep_enabled)
+
+    async def switch_subscription(self, name: str, enabled: bool) -> ops.SwitchSubscription:
+        return ops.SwitchSubscription(name=name, enabled=enabled)
 
     async def drop_subscription(self, name: str) -> ops.DropSubscription:
         return ops.DropSubscription(name=name)
@@ -1006,9 +1024,12 @@ class Agreement(RuleBasedStateMachine):
     claim_consumer = _rule("claim_consumer")
     advance_cursor = _rule("advance_cursor")
     commit_effects = _rule("commit_effects")
+    drop_parked = _rule("drop_parked")
     drain = _rule("drain")
     steer_consumer = _rule("steer_consumer")
+    drop_consumer = _rule("drop_consumer")
     put_subscription = _rule("put_subscription")
+    switch_subscription = _rule("switch_subscription")
     drop_subscription = _rule("drop_subscription")
     trim = _rule("trim")
 

@@ -125,6 +125,7 @@ def a_day_of_events(d: Driver) -> list[ops.Op[Any]]:
         ops.DropParked(consumer="runner", events=((2, "rule"),)),
         ops.SwitchSubscription(name="rule", enabled=False),
         ops.DropSubscription(name="rule"),
+        ops.DropConsumer(name="runner"),
         ops.TrimLedger(recorded_before=None, keep=5, limit=100, idle_before=0),
         send("c", "go", "6", signal_id="s1"),
         d.emit_op("paid", "7", event_id="e9"),
