@@ -1,7 +1,7 @@
 """What is open while an app is open, and how it is opened and closed.
 
-An app has one `Life`. Opening makes an `Engine` from the app's `Settings`: store, coordinator, worker, readers of the
-ledger, upkeep, started in this order and stopped in the opposite one. Whatever fails or is cancelled on the way,
+An app has one `Life`. Opening makes an `Engine` from the app's `Settings`: store, coordinator, worker, matcher, readers
+of the ledger, upkeep, started in this order and stopped in the opposite one. Whatever fails or is cancelled on the way,
 nothing is left behind: no task, no thread, no lock. Every call of the app asks its life for the engine, and learns
 here why there is none for it: not open, another event loop, a forked process. Never knows which store it is, and asks
 the system for neither time nor chance: the app brings them.
@@ -25,8 +25,7 @@ from perdure.ledger.consumers import Consumers
 from perdure.ledger.definitions import Readers
 from perdure.ledger.expressions import compile_filter
 from perdure.ledger.filters import Matcher
-from perdure.ledger.watch import Watch
-from perdure.model import limits, ops
+from perdure.model import ops
 from perdure.model.clock import Clock
 from perdure.model.cron import Cron, parse_cron
 from perdure.model.duration import Duration, parse_duration
@@ -53,10 +52,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_timeout: Duration
     clock: Clock
     seed: int | None
-    fanout: int = limits.fanout_default
-    runner_every: str | None = None
-    keep_events: Duration | None = None
-    keep_events_max: int | None = None
+    fanout: int
+    runner_every: str | None
+    keep_events: Duration | None
+    keep_events_max: int | None
 
     def __post_init__(self) -> None:
         at_least("resident", self.resident, 0)
@@ -214,8 +213,18 @@ async def _made(
     desk = Desk(registry, ids, settings.deps)
     consumers = None
     if worker is not None:
-        consumers = _consumers(
-            settings, readers, store, coordinator, desk, chance.random, worker.worker_id
+        consumers = Consumers(
+            store,
+            coordinator,
+            clock,
+            chance.random,
+            desk,
+            readers,
+            worker.worker_id,
+            fanout=settings.fanout,
+            runner_cron=settings.runner_cron,
+            keep_us=settings.keep_events_us,
+            keep_events=settings.keep_events_max,
         )
     return Engine(registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers)
 
@@ -248,37 +257,6 @@ def _worker(
 def _check_filter(text: str) -> None:
     """Raises what is wrong with the filter of a wait, where the wait is made."""
     compile_filter(text)
-
-
-def _consumers(
-    settings: Settings,
-    readers: Readers,
-    store: Store,
-    coordinator: Coordinator,
-    desk: Desk,
-    die: Callable[[], float],
-    worker_id: str,
-) -> Consumers:
-    watch = Watch(
-        store,
-        coordinator,
-        settings.clock,
-        desk.ids,
-        keep_us=settings.keep_events_us,
-        keep_events=settings.keep_events_max,
-    )
-    return Consumers(
-        store,
-        coordinator,
-        settings.clock,
-        die,
-        desk,
-        readers,
-        worker_id,
-        fanout=settings.fanout,
-        runner_cron=settings.runner_cron,
-        watch=watch,
-    )
 
 
 async def _start(engine: Engine) -> None:
@@ -319,7 +297,7 @@ async def _abandon(engine: Engine) -> None:
 
 
 async def _stop(engine: Engine) -> None:
-    """In a fixed order: background, readers of the ledger, worker (claims, bodies, hand back), writer, store.
+    """In a fixed order: background, readers of the ledger, matcher, worker (claims, bodies, hand back), writer, store.
 
     Whatever fails or is cancelled, what comes after it is closed all the same; the first error is told.
     """

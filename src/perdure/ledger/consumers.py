@@ -48,24 +48,31 @@ class Consumers(Service):
         *,
         fanout: int,
         runner_cron: Cron | None,
-        watch: Watch,
+        keep_us: int | None,
+        keep_events: int | None,
     ) -> None:
         super().__init__()
         self._store = store
         self._coordinator = coordinator
         self._definitions = readers
-        self._watch = watch
         self._told_head = 0
         self._polling = False
         self._detach: Callable[[], None] | None = None
-        means = Means(store, coordinator, clock, die, worker_id, desk, self.head)
+        means = Means(store, coordinator, clock, die, worker_id, desk)
         self._runner = Runner(means, readers, fanout, runner_cron)
         self._readers: list[Reader] = [self._runner]
         self._readers += [HandlerReader(means, one) for one in readers.consumers.values()]
         self._readers += [detector(means, one) for one in readers.anomalies.values()]
-        watch.position_of = self.position
-        watch.head = self.head
         self._by_name = {one.name: one for one in self._readers}
+        self._watch = Watch(
+            store,
+            coordinator,
+            clock,
+            desk.ids,
+            self.position,
+            keep_us=keep_us,
+            keep_events=keep_events,
+        )
 
     # --- life ---
 
@@ -107,12 +114,8 @@ class Consumers(Service):
 
     # --- what wakes them ---
 
-    def head(self) -> int:
-        """The newest position that is known of."""
-        return self._store.head
-
     def _on_batch(self) -> None:
-        head = self.head()
+        head = self._store.head
         if head > self._told_head:
             self._told_head = head
             for reader in self._readers:

@@ -52,7 +52,6 @@ class Means(NamedTuple):
     die: Callable[[], float]
     worker_id: str
     desk: Desk
-    head: Callable[[], int]  # the newest position that is known of
 
 
 class CursorLost(Exception):
@@ -233,7 +232,7 @@ class Reader(ABC):
         return self._has_unread() or self.has_more()
 
     def _has_unread(self) -> bool:
-        return max(self.position, self._end) < self.means.head()
+        return max(self.position, self._end) < self.means.store.head
 
     # --- whose it is, and where it stands ---
 
@@ -321,7 +320,7 @@ class Reader(ABC):
             if self._has_unread() and not self._stale:
                 await self.read()
             return
-        until = self.means.head()
+        until = self.means.store.head
         await self.read()
         while max(self.position, self._end) < until:
             if self.is_to_stop:
@@ -334,10 +333,9 @@ class Reader(ABC):
         found: list[EventRecord] = []
         upto = self.position
         for _ in range(_chunks_max):
-            await asyncio.sleep(
-                0
-            )  # a long way through a store that answers at once holds up nobody
-            head = self.means.head()
+            # A long way through a store that answers at once holds up nobody.
+            await asyncio.sleep(0)
+            head = self.means.store.head
             records = await self.means.store.events(upto, _chunk)
             if not records:
                 self._end = head

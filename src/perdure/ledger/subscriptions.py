@@ -73,7 +73,7 @@ class Runner(Reader):
         self._rows_due = self._deferred = True
 
     def reached(self) -> int:
-        return self.position if len(self._table) else max(self.position, self.means.head())
+        return self.position if len(self._table) else max(self.position, self.means.store.head)
 
     def has_more(self) -> bool:
         return self._rows_due or self._deferred or bool(self._table.behind())
@@ -101,7 +101,7 @@ class Runner(Reader):
     async def _load(self) -> None:
         self._rows_due = False
         desk = self.means.desk
-        head = self.means.head()
+        head = self.means.store.head
         self._table = await load_table(
             self.means.store, desk.registry, self._readers, desk.ids, self._table
         )

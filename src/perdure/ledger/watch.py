@@ -38,6 +38,7 @@ class Watch:
         coordinator: Coordinator,
         clock: Clock,
         ids: Ids,
+        position_of: Callable[[str], int | None],
         *,
         keep_us: int | None,
         keep_events: int | None,
@@ -46,6 +47,7 @@ class Watch:
         self._coordinator = coordinator
         self._clock = clock
         self._ids = ids
+        self._position_of = position_of  # how far a reader of this process has come
         self._keep_us = keep_us
         self._keep_events = keep_events
         self._due = asyncio.Event()
@@ -55,9 +57,6 @@ class Watch:
         self._told: set[tuple[str, int]] = set()  # stalls that were told of and go on
         self._keys_at = 0
         self._trim_at = 0 if keep_us is not None or keep_events is not None else limits.int_max
-        # Given by the readers of this process: how far each has come, and the newest position known of.
-        self.position_of: Callable[[str], int | None] = _unknown
-        self.head: Callable[[], int] = lambda: store.head
 
     @property
     def settled(self) -> bool:
@@ -77,7 +76,7 @@ class Watch:
             self._alarm.clear()
 
     async def _look(self) -> None:
-        head = self.head()
+        head = self._store.head
         if head != self._read_upto:  # else all had read everything, and nothing has come since
             await self._tell_stalls(head)
         if self._clock.now() >= self._trim_at:
@@ -87,7 +86,7 @@ class Watch:
             await self._forget_keys()
 
     async def _tell_stalls(self, head: int) -> None:
-        found = await consumers_health(self._store, self._clock.now(), self.position_of)
+        found = await consumers_health(self._store, self._clock.now(), self._position_of)
         stalled = {(one.name, one.position): one for one in found if one.stalled}
         new = tuple(self._stall(one) for at, one in stalled.items() if at not in self._told)
         if new:
@@ -130,10 +129,6 @@ class Watch:
         while more:
             prune = ops.Prune(finished_before=None, limit=_chunk)
             more = (await self._coordinator.submit(prune)).more
-
-
-def _unknown(name: str) -> int | None:
-    return None
 
 
 async def trim(
