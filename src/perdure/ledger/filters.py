@@ -5,9 +5,9 @@ such watchers, read the events of their topics, ask each filter in the order of 
 found with an op that it checks once more. A deadline counts when every event up to it was judged. Several processes may
 do this side by side: whoever comes second finds the wait ended.
 
-What a filter said of an event it would say again, so we remember, of a bounded number of waits, which events did not
-pass: a run that waits in a loop with a timeout is not judged from the beginning each time. Nothing here is stored;
-after a restart all open waits are judged anew, from their own cursors on.
+What a filter said of an event it would say again, so of a wait that is over we remember, for a bounded number, which
+events did not pass: a run that waits in a loop with a timeout is not judged from the beginning each time. Nothing
+here is stored; after a restart all open waits are judged anew, from their own cursors on.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _ledger_every_s: Final = 1.0
 # Filters are asked on the loop, some ten microseconds each: others are let in after so many.
 _asked_per_breath = 200
 
-# Of so many waits it is remembered what did not pass.
+# Of so many waits that are over it is remembered what did not pass.
 _passed_by_max = 10_000
 
 Place = tuple[str, str, int]  # run_id, path, ix
@@ -65,7 +65,7 @@ class Matcher(Service):
         self._clock = clock
         self._known: dict[Place, _Judged] = {}
         self._places: dict[str, set[Place]] = {}  # of each run, what is known
-        # After which position, and up to which, no event passed the filter of a wait.
+        # After which position, and up to which, no event passed the filter of a wait that is over.
         self._passed_by: dict[Asked, tuple[int, int]] = {}
         self._opened: set[str] = set()  # runs that have just opened a wait with a filter
         self._examined = 0  # the end of the ledger when all were last judged
@@ -138,6 +138,7 @@ class Matcher(Service):
         known = self._known.get(_place(watcher))
         if known is not None and known.watcher == watcher:
             return False
+        self._forget(_place(watcher))  # a later wait at the same place
         try:
             compiled = compile_filter(watcher.filter)
         except PerdureError:
@@ -151,8 +152,10 @@ class Matcher(Service):
         return True
 
     def _forget(self, place: Place) -> None:
-        if self._known.pop(place, None) is None:
+        judged = self._known.pop(place, None)
+        if judged is None:
             return
+        self._remember(judged)
         places = self._places[place[0]]
         places.discard(place)
         if not places:
@@ -161,10 +164,12 @@ class Matcher(Service):
     def _remember(self, judged: _Judged) -> None:
         asked, passed_by = _asked(judged.watcher), self._passed_by
         upto = judged.examined if judged.late is None else min(judged.examined, judged.late - 1)
+        if upto == judged.since:
+            return  # it was asked nothing
         passed_by.pop(asked, None)
         passed_by[asked] = judged.since, upto
         if len(passed_by) > _passed_by_max:
-            del passed_by[next(iter(passed_by))]  # the one that was not asked for longest
+            del passed_by[next(iter(passed_by))]  # the one that ended first
 
     async def _meet(self) -> None:
         """Those that were just opened in this process; what the same run waited for before is over, or among them."""
@@ -198,9 +203,8 @@ class Matcher(Service):
                 self._busy = False
 
     async def _judge_all(self) -> None:
-        now = (
-            self._clock.now()
-        )  # before the end of the ledger is read: what comes later is not before now
+        # Before the end of the ledger is read: what comes later is not before now.
+        now = self._clock.now()
         _, last = await self._store.span()
         # Waits that want the same events read them together.
         groups: dict[tuple[str, str, int], list[_Judged]] = defaultdict(list)
@@ -240,7 +244,6 @@ class Matcher(Service):
             after = events[-1].position if more else max(after, last)
             for one in group:
                 one.examined = after
-                self._remember(one)
         return verdicts
 
     async def _tell(self, verdicts: list[ops.ResolveWait]) -> None:
