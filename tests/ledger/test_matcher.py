@@ -78,6 +78,39 @@ async def test_an_event_after_a_deadline_is_left_for_the_next_wait(
         assert await run.result() == (True, 7)
 
 
+async def test_an_event_costs_no_read_for_each_wait_that_it_does_not_concern(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context, n: int) -> int:
+        return await ctx.wait(number.about(f"thing/{n}", where="payload > 5"))
+
+    async with world(app) as w:
+        runs = [await w.begin(flow, n) for n in range(30)]
+        await w.emit(number, 1, entity="thing/0")
+        reads: list[Any] = []
+        store = w.app._engine().store
+        events = store.events
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            if "type" in options:
+                reads.append(options["entity"])
+            return await events(*args, **options)
+
+        monkeypatch.setattr(store, "events", counted)
+        await w.emit("another.topic", 7)
+        await w.emit(number, 7)
+        await w.emit(number, 7, entity="thing/elsewhere")
+        assert reads == []
+        await w.app.emit_many([(number, n, f"thing/{n}") for n in range(5, 8)])
+        await w.settle()
+        assert len(reads) == len(set(reads)) == 3
+        ended = [n for n, run in enumerate(runs) if await run.status() == "completed"]
+        assert ended == [6, 7]
+        await w.emit(number, 8, entity="thing/5")
+        assert await runs[5].result() == 8
+
+
 async def test_what_is_remembered_of_waits_is_bounded(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.limits import check_entity
 from perdure.model.outcomes import Wake
-from perdure.model.records import ErrorRecord, EventRecord, WatcherRecord
+from perdure.model.records import ErrorRecord, EventRecord, WatcherRecord, entity_text
 from perdure.service import Service
 from perdure.store.base import MatchPlace, Store
 
@@ -36,6 +36,9 @@ _ledger_every_s: Final = 1.0
 
 # Filters are asked on the loop, some ten microseconds each: others are let in after so many.
 _asked_per_breath = 200
+
+# With more groups of waits than this, what is new is read once to see whom it concerns, instead of for each of them.
+_groups_read_apart = 10
 
 # Of so many waits that are over it is remembered what did not pass.
 _passed_by_max = 10_000
@@ -212,7 +215,12 @@ class Matcher(Service):
             if one.filter is not None and one.examined < last:
                 groups[one.watcher.target, one.watcher.entity, one.examined].append(one)
         found: dict[tuple[str, str], ops.ResolveWait] = {}
+        news = await self._news(last) if len(groups) > _groups_read_apart else None
         for (topic, entity, after), group in groups.items():
+            if news is not None and after >= self._examined and (topic, entity) not in news:
+                for one in group:
+                    one.examined = last
+                continue
             for verdict in await self._judge(group, topic, entity, after, last):
                 at = verdict.run_id, verdict.path
                 found[at] = min(found.get(at, verdict), verdict, key=_order)
@@ -221,6 +229,14 @@ class Matcher(Service):
         late = [one for one in self._known.values() if _is_late(one, now)]
         await self._tell([_verdict(one, None) for one in late])
         self._set_alarm(now)
+
+    async def _news(self, last: int) -> set[tuple[str, str]] | None:
+        """The topics and entities ("" for any) of what came since all were last judged; None if it is too much."""
+        if last - self._examined > limits.page_rows_max:
+            return None
+        events = await self._store.events(self._examined, limits.page_rows_max)
+        about = {(one.type, entity_text(one.entity_type, one.entity_id)) for one in events}
+        return about | {(one.type, "") for one in events}
 
     async def _judge(
         self, group: list[_Judged], topic: str, entity: str, after: int, last: int
