@@ -25,10 +25,9 @@ from perdure.ledger.definitions import (
     subscription_def,
 )
 from perdure.ledger.health import Health, measure
-from perdure.ledger.matching import load_table
-from perdure.ledger.parking import Bench, refire
+from perdure.ledger.parking import Bench, drop, refire, release
 from perdure.ledger.replaying import Place, Replayed, replay
-from perdure.ledger.rules import Unstartable, checked_rule
+from perdure.ledger.rules import checked_rule
 from perdure.ledger.watch import trim
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
@@ -36,7 +35,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name, check_reason
 from perdure.model.outcomes import Refusal, Trimmed
 from perdure.model.policy import Retry
-from perdure.model.records import RUNNER, SubscriptionRecord
+from perdure.model.records import SubscriptionRecord
 from perdure.registry import Registry, Workflow
 from perdure.views import (
     ConsumerInfo,
@@ -325,37 +324,11 @@ class Reading:
 
     async def release_deferred(self, position: int, subscription: str) -> bool:
         """Start what was put off, whatever bound it broke; False if it is not there or could not be started."""
-        position, subscription = _checked_place(position, subscription)
-        bench = self._bench()
-        desk = bench.desk
-        table = await load_table(bench.store, desk.registry, bench.readers, desk.ids, None)
-        match = table.by_name.get(subscription)
-        if match is None:
-            raise UnknownSubscription(subscription)
-        if match.rule is None:
-            raise BadValue("subscription", subscription, "has functions in code that is not here")
-        found = await bench.store.events(position - 1, 1)
-        if not found or found[0].position != position:
-            raise BadValue("position", position, "is not on the ledger")
-        reason = None
-        try:
-            start = table.start(match, found[0])
-        except Unstartable as error:
-            start, reason = None, str(error)
-        drained = await self._drain(position, subscription, start, reason)
-        return drained and reason is None
+        return await release(self._bench(), *_checked_place(position, subscription))
 
     async def drop_deferred(self, position: int, subscription: str) -> bool:
         """Forget a start that was put off; False if it is not there."""
-        return await self._drain(*_checked_place(position, subscription), None, None)
-
-    async def _drain(
-        self, position: int, subscription: str, start: ops.StartRun | None, reason: str | None
-    ) -> bool:
-        drain = ops.DrainDeferred(
-            starts=((position, subscription, start, reason),), consumer=RUNNER, released=True
-        )
-        return (await self._engine().coordinator.submit(drain)).count > 0
+        return await drop(self._bench(), *_checked_place(position, subscription))
 
     # --- again, and how it goes ---
 

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from perdure.errors import BadExpression, ExpressionsUnavailable
+from perdure.ledger.batches import Desk
 from perdure.ledger.definitions import Readers
 from perdure.ledger.handling import parked_record
 from perdure.ledger.rules import Known, Rule, Unstartable, asked, rule_of, start_of, told
@@ -28,11 +29,13 @@ from perdure.model.records import (
     WorkflowRecord,
 )
 from perdure.model.topics import PatternIndex, parse_pattern
-from perdure.registry import Registry
 from perdure.store.base import Store
 
 _capped = "ledger.fanout_capped"
 _encode = msgspec.json.encode
+
+# A start that was put off, as the store is told of it: event, subscription, the start, or why there is none.
+Drained = tuple[int, str, ops.StartRun | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Table:
         self.rows = list(rows)
         self.known = known
         self.by_name: dict[str, Match] = {}
-        self._ids = ids
+        self.ids = ids
         self._index: PatternIndex[Match] = PatternIndex()
         for row in sorted(rows, key=lambda one: (one.created_at, one.name)):
             match = Match(row, _rule(row, readers))
@@ -84,7 +87,16 @@ class Table:
         event = event_of(record)
         if not asked(rule, record, event):
             return None
-        return start_of(match.row, rule, record, event, self.known, self._ids)
+        return start_of(match.row, rule, record, event, self.known, self.ids)
+
+    def drained(self, match: Match, record: EventRecord) -> Drained:
+        """The same of a start that was put off."""
+        start, reason = None, None
+        try:
+            start = self.start(match, record)
+        except Unstartable as error:
+            reason = str(error)
+        return record.position, match.row.name, start, reason
 
 
 def _rule(row: SubscriptionRecord, readers: Readers) -> Rule | str | None:
@@ -99,20 +111,24 @@ def _rule(row: SubscriptionRecord, readers: Readers) -> Rule | str | None:
         return told(error)
 
 
-async def load_table(
-    store: Store, registry: Registry, readers: Readers, ids: Ids, last: Table | None
-) -> Table:
+async def load_table(store: Store, desk: Desk, readers: Readers, last: Table | None) -> Table:
     """The table of the rows that are stored now; the last one, if they are the same."""
     rows = await store.subscriptions()
     if last is not None and last.rows == rows and not last.known.catalogue:
         return last
     catalogue: dict[str, WorkflowRecord] = {}
-    if any(one.enabled and not registry.has(one.workflow) for one in rows):
+    if any(one.enabled and not desk.registry.has(one.workflow) for one in rows):
         for line in await store.catalogue():  # by name and version: the newest stays
             catalogue[line.name] = line
     if last is not None and last.rows == rows and last.known.catalogue == catalogue:
         return last
-    return Table(rows, readers, Known(registry, catalogue), ids)
+    return Table(rows, readers, Known(desk.registry, catalogue), desk.ids)
+
+
+async def event_at(store: Store, position: int) -> EventRecord | None:
+    """The event that a row was kept for, unless retention has deleted it."""
+    found = await store.events(position - 1, 1)
+    return found[0] if found and found[0].position == position else None
 
 
 # --- what events lead to -----------------------------------------------------------------------------
@@ -145,7 +161,7 @@ class Made:
 
 
 def judge(
-    table: Table, record: EventRecord, matches: Sequence[Match], fanout: int, ids: Ids, made: Made
+    table: Table, record: EventRecord, matches: Sequence[Match], fanout: int, made: Made
 ) -> None:
     """Add what one event leads to: up to `fanout` starts, the rest put off and told of."""
     starts: list[tuple[Match, ops.StartRun]] = []
@@ -168,7 +184,7 @@ def judge(
         made.defer(record, match, "fanout")
     # Not about what tells of the ledger itself: nine who listen to caps would have one more to hear each time.
     if len(starts) > fanout and not record.type.startswith("ledger."):
-        made.effects.append(_cap(record, len(starts), fanout, ids))
+        made.effects.append(_cap(record, len(starts), fanout, table.ids))
 
 
 def _cap(record: EventRecord, matched: int, cap: int, ids: Ids) -> ops.Effect:
@@ -178,8 +194,8 @@ def _cap(record: EventRecord, matched: int, cap: int, ids: Ids) -> ops.Effect:
         type=_capped,
         payload=_encode(facts).decode(),
         caused_by=_encode(Cause(event_id=record.event_id, consumer=RUNNER)).decode(),
-        root_id=record.root_id
-        or record.event_id,  # of the chain, or what it starts would be without bound
+        # Of the chain, or what it starts would be without bound.
+        root_id=record.root_id or record.event_id,
         depth=record.depth + 1,
     )
     return ops.Effect(op=ops.Emit(events=(new,)), position=record.position)

@@ -1,18 +1,18 @@
-"""Parked events: what a consumer could not deal with is tried once more when somebody says so.
+"""Parked events, and starts that were put off: they are tried once more when somebody says so.
 
-The cursor went on long ago. What the event leads to now is committed by itself, and only if it is still parked: two
-who fire it at once have one effect.
+The cursor went on long ago. What the event leads to now is committed by itself, and only if it is still parked or put
+off: two who fire it at once have one effect.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from perdure.coordinator.coordinator import Coordinator
-from perdure.errors import UnknownConsumer
+from perdure.errors import UnknownConsumer, UnknownSubscription
 from perdure.ledger.batches import Desk
 from perdure.ledger.definitions import ConsumerDef, Readers
 from perdure.ledger.handling import HandlerFailed, call
-from perdure.ledger.matching import load_table
+from perdure.ledger.matching import Drained, event_at, load_table
 from perdure.ledger.rules import Unstartable, own_key
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
@@ -83,8 +83,7 @@ async def _dealt_with(
 async def _start_again(
     bench: Bench, row: ParkedRecord, event: EventRecord
 ) -> tuple[ops.Effect, ...]:
-    desk = bench.desk
-    table = await load_table(bench.store, desk.registry, bench.readers, desk.ids, None)
+    table = await load_table(bench.store, bench.desk, bench.readers, None)
     match = table.by_name.get(row.subscription)
     if match is None:
         raise Unstartable(f"there is no subscription {row.subscription!r} any more")
@@ -98,10 +97,10 @@ async def _find(store: Store, consumer: str, position: int, subscription: str) -
     row = await _row(store, consumer, position, subscription)
     if row is None:
         raise BadValue("position", position, f"is not parked for {consumer!r}; see app.parked()")
-    found = await store.events(position - 1, 1)
-    if not found or found[0].position != position:
+    event = await event_at(store, position)
+    if event is None:
         raise BadValue("position", position, "is no longer on the ledger; drop it")
-    return _Parked(row, found[0])
+    return _Parked(row, event)
 
 
 async def _row(
@@ -111,3 +110,32 @@ async def _row(
     rows = await store.parked(consumer, before, limits.page_rows_max)
     same = (one for one in rows if (one.position, one.subscription) == (position, subscription))
     return next(same, None)
+
+
+# --- starts that were put off ------------------------------------------------------------------------
+
+
+async def release(bench: Bench, position: int, subscription: str) -> bool:
+    """Start what was put off, whatever bound it broke: whether it was there and could be started."""
+    table = await load_table(bench.store, bench.desk, bench.readers, None)
+    match = table.by_name.get(subscription)
+    if match is None:
+        raise UnknownSubscription(subscription)
+    if match.rule is None:
+        raise BadValue("subscription", subscription, "has functions in code that is not here")
+    event = await event_at(bench.store, position)
+    if event is None:
+        raise BadValue("position", position, "is not on the ledger")
+    drained = table.drained(match, event)
+    *_, reason = drained
+    return await _drain(bench, drained) and reason is None
+
+
+async def drop(bench: Bench, position: int, subscription: str) -> bool:
+    """Forget a start that was put off: whether it was there."""
+    return await _drain(bench, (position, subscription, None, None))
+
+
+async def _drain(bench: Bench, drained: Drained) -> bool:
+    drain = ops.DrainDeferred(starts=(drained,), consumer=RUNNER, released=True)
+    return (await bench.coordinator.submit(drain)).count > 0

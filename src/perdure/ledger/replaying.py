@@ -204,13 +204,11 @@ class _IntoRunner:
 
     async def count(self, records: list[EventRecord]) -> Made:
         bench = self._bench
-        self._table = await load_table(
-            bench.store, bench.desk.registry, bench.readers, bench.desk.ids, self._table
-        )
+        self._table = await load_table(bench.store, bench.desk, bench.readers, self._table)
         made = Made()
         for record in records:
             matches = self._table.matching(record, ever=True)
-            judge(self._table, record, matches, _no_cap, bench.desk.ids, made)
+            judge(self._table, record, matches, _no_cap, made)
         effects = [_with_suffix(one, self._suffix) for one in made.effects]
         made.effects = await self._without_run(effects)
         self._starts += len(made.effects)

@@ -16,9 +16,9 @@ from perdure.alarm import Alarm
 from perdure.errors import StoreRefused
 from perdure.ledger.definitions import Readers
 from perdure.ledger.handling import parked_record
-from perdure.ledger.matching import Made, Match, Table, judge, load_table
+from perdure.ledger.matching import Drained, Made, Match, Table, event_at, judge, load_table
 from perdure.ledger.reader import Means, Reader
-from perdure.ledger.rules import Known, Unstartable, told
+from perdure.ledger.rules import Known, told
 from perdure.model import limits, ops
 from perdure.model.cron import Cron
 from perdure.model.records import RUNNER, DeferredRecord, EventRecord
@@ -37,8 +37,6 @@ _idle_look_us = 5_000_000
 _lost_words = (
     "subscription %r had still to be asked about events %s to %s, which retention has deleted"
 )
-
-Drained = tuple[int, str, ops.StartRun | None, str | None]
 
 
 class Runner(Reader):
@@ -100,11 +98,9 @@ class Runner(Reader):
 
     async def _load(self) -> None:
         self._rows_due = False
-        desk = self.means.desk
-        head = self.means.store.head
-        self._table = await load_table(
-            self.means.store, desk.registry, self._readers, desk.ids, self._table
-        )
+        store = self.means.store
+        head = store.head
+        self._table = await load_table(store, self.means.desk, self._readers, self._table)
         if len(self._table) == 0:
             # Whoever subscribes after these rows were read begins behind what was there before.
             self.pass_over(max(head, self.position))
@@ -131,7 +127,7 @@ class Runner(Reader):
             self.pass_over(upto)
 
     def _judge(self, record: EventRecord, matches: list[Match], made: Made) -> None:
-        judge(self._table, record, matches, self._fanout, self.means.desk.ids, made)
+        judge(self._table, record, matches, self._fanout, made)
 
     async def _commit(
         self, upto: int, made: Made, caught_up: tuple[str, int] | None = None
@@ -234,6 +230,7 @@ class Runner(Reader):
         """Start what was put off and can go on, up to `fanout` for each event; whether more is left."""
         taken: Counter[int] = Counter()
         left = False
+        event: EventRecord | None = None  # of one there may be many starts, in a row
         after: tuple[int, str] | None = None
         while True:
             page = await self.means.store.deferred(after, _page)
@@ -245,7 +242,9 @@ class Runner(Reader):
                     left = True
                     continue
                 taken[one.position] += 1
-                starts.append(await self._drained(one))
+                if event is None or event.position != one.position:
+                    event = await event_at(self.means.store, one.position)
+                starts.append(self._drained(one, event))
             if starts:
                 await self._submit_drain(starts)
             if len(page) < _page:
@@ -271,17 +270,11 @@ class Runner(Reader):
             return False
         return one.reason == "code" or (one.reason == "fanout" and not only_code)
 
-    async def _drained(self, one: DeferredRecord) -> Drained:
-        match = self._table.by_name[one.subscription]
-        found = await self.means.store.events(one.position - 1, 1)
-        if not found or found[0].position != one.position:
+    def _drained(self, one: DeferredRecord, event: EventRecord | None) -> Drained:
+        if event is None:
             log.error(_lost_words, one.subscription, one.position, one.position)
             return one.position, one.subscription, None, None
-        try:
-            start = self._table.start(match, found[0])
-        except Unstartable as reason:
-            return one.position, one.subscription, None, str(reason)
-        return one.position, one.subscription, start, None
+        return self._table.drained(self._table.by_name[one.subscription], event)
 
 
 def _anything(type: str) -> bool:
