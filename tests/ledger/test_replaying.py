@@ -199,6 +199,29 @@ async def _is_told(w: Any, topic: str) -> bool:
     return bool(await w.facts(topic))
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_keys_of_a_replay_that_is_to_run_again_count_within_it_only(
+    world: Any, app: App, fails: bool
+) -> None:
+    seen: list[Any] = []
+
+    @app.consumer("c", "in.*", dedupe=True, retry=Retry(attempts=1))
+    async def c(batch: Batch) -> None:
+        if fails and batch.replay and any(event.payload == 2 for event in batch):
+            raise ValueError
+        seen.extend((event.payload, batch.replay) for event in batch)
+
+    async with world(app) as w:
+        await w.app.pause_consumer("c")
+        await w.emit("in.a", 1, key="k")
+        await w.emit("in.a", 2)
+        await w.app.replay("c", dry_run=False, only_if_no_run=False)
+        seen.clear()
+        await w.app.resume_consumer("c")
+        await w.settle()
+        assert seen == [(1, False), (2, False)]
+
+
 async def test_what_fails_is_parked(world: Any, app: App) -> None:
     bad: set[int] = set()
 

@@ -5,6 +5,7 @@ wrong with it is told there and then, not when the first event comes. `Readers` 
 share them.
 """
 
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from perdure.channels import Topic
 from perdure.errors import Conflict
 from perdure.inputs import checked_flag
-from perdure.ledger.rules import Rule, checked_rule, takes_event
+from perdure.ledger.rules import Rule, checked_rule, own_key, takes_event
 from perdure.model import limits
 from perdure.model.clock import from_datetime
 from perdure.model.cron import Cron, parse_cron
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name, unsaid
 from perdure.model.policy import Retry
-from perdure.model.records import RUNNER, SubscriptionRecord
+from perdure.model.records import RUNNER, EventRecord, SubscriptionRecord
 from perdure.model.topics import Pattern, parse_pattern
 from perdure.registry import Workflow
 
@@ -35,6 +36,7 @@ Start = Literal["beginning", "now"] | int | datetime
 # Five tries within a quarter of a minute: long enough for a restart of what the handler talks to, short enough that
 # one bad event does not hold up the rest for long.
 RETRY_DEFAULT = Retry(attempts=5)
+_types_kept = 4096
 
 
 class Begin(NamedTuple):
@@ -69,6 +71,16 @@ def pattern_of(given: Any) -> Pattern:
     return parse_pattern(given.name if isinstance(given, Topic) else given)
 
 
+def wanting(patterns: Sequence[Pattern]) -> Callable[[str], bool]:
+    """Whether a reader of these wants events of a type; asked once for each type that is about."""
+    return functools.lru_cache(_types_kept)(lambda type: any(one.matches(type) for one in patterns))
+
+
+def anything(type: str) -> bool:
+    """What a reader of everything wants."""
+    return True
+
+
 # --- consumers ---------------------------------------------------------------------------------------
 
 
@@ -86,8 +98,10 @@ class ConsumerDef:
     start: Begin
     retry: Retry
 
-    def wants(self, type: str) -> bool:
-        return any(one.matches(type) for one in self.patterns)
+    def keys_of(self, record: EventRecord) -> tuple[str, ...]:
+        """What is remembered of an event once it is dealt with: with dedupe its key, if it has one."""
+        key = own_key(record) if self.dedupe else None
+        return () if key is None else (key,)
 
 
 def consumer_def(

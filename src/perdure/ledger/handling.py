@@ -105,12 +105,11 @@ class HandlerReader(Reader):
         for nth, record in enumerate(records):
             last = nth + 1 == len(records)
             until = upto if last else records[nth + 1].position - 1
-            keys = [key for key in (own_key(record),) if key and self._definition.dedupe]
             try:
                 # One that was alone in its batch has had its tries.
                 if len(records) == 1:
                     raise HandlerFailed(reason)
-                await self._call_and_commit([record], until, keys)
+                await self._call_and_commit([record], until, self._definition.keys_of(record))
             except HandlerFailed as failed:
                 log.error("consumer %r parks event %s: %s", self.name, record.event_id, failed)
                 tries = attempts + (len(records) > 1)

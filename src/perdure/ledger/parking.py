@@ -13,7 +13,7 @@ from perdure.ledger.batches import Desk
 from perdure.ledger.definitions import ConsumerDef, Readers
 from perdure.ledger.handling import HandlerFailed, call
 from perdure.ledger.matching import Drained, event_at, load_table
-from perdure.ledger.rules import Unstartable, own_key
+from perdure.ledger.rules import Unstartable
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.limits import BadValue
@@ -76,8 +76,7 @@ async def _dealt_with(
     definition = definition_of(bench.readers, row.consumer)
     # It has never gone through, so this is no replay of anything.
     effects = await call(definition.handler, bench.desk, row.consumer, [event])
-    key = own_key(event) if definition.dedupe else None
-    return effects, () if key is None else (key,)
+    return effects, definition.keys_of(event)
 
 
 async def _start_again(

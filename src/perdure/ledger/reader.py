@@ -10,7 +10,6 @@ both. A tick that finds nothing new costs a comparison.
 """
 
 import asyncio
-import functools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from perdure.alarm import Alarm
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import CursorTooOld, PerdureError
 from perdure.ledger.batches import Desk
-from perdure.ledger.definitions import Begin, CatchUp
+from perdure.ledger.definitions import Begin, CatchUp, wanting
 from perdure.ledger.schedule import Ticker
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
@@ -40,7 +39,6 @@ _chunks_max = 10
 # A cursor that only passed over events of no interest is saved when it is so far ahead, or after so long.
 _unsaved_events_max = 1_000
 _unsaved_us = 5_000_000
-_types_kept = 4096
 
 
 class Means(NamedTuple):
@@ -77,9 +75,7 @@ class Reader(ABC):
         self.batch = batch
         self.record: ConsumerRecord | None = None  # as last committed; None while it is not ours
         self.position = 0  # how far it has read
-        self.wants: Callable[[str], bool] = functools.lru_cache(_types_kept)(
-            lambda type: any(one.matches(type) for one in patterns)
-        )
+        self.wants = wanting(patterns)
         self._patterns = tuple(patterns)
         self._missed_ticks = catch_up
         self._start = start

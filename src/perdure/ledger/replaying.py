@@ -5,7 +5,6 @@ their ordinary keys, so that a run that exists answers for itself, unless they a
 counts and changes nothing.
 """
 
-import functools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
@@ -17,7 +16,14 @@ from msgspec.structs import replace
 from perdure.alarm import pause
 from perdure.channels import Topic
 from perdure.inputs import checked_flag, checked_moment
-from perdure.ledger.definitions import ConsumerDef, Handler, checked_handler, pattern_of
+from perdure.ledger.definitions import (
+    ConsumerDef,
+    Handler,
+    anything,
+    checked_handler,
+    pattern_of,
+    wanting,
+)
 from perdure.ledger.handling import HandlerFailed, call, parked_record, unfinished
 from perdure.ledger.matching import Made, Table, judge, load_table
 from perdure.ledger.parking import Bench, definition_of
@@ -179,13 +185,10 @@ def _target(bench: Bench, into: Any, only_if_no_run: bool) -> "_IntoRunner | _In
     if into == RUNNER:
         return _IntoRunner(bench, suffix)
     if isinstance(into, str):
-        return _IntoHandler(bench, suffix, definition_of(bench.readers, into), None)
+        found = definition_of(bench.readers, into)
+        return _IntoHandler(bench, suffix, found.name, found.handler, found)
     name = check_name("consumer", f"replay:{getattr(into, '__name__', 'handler')}")
-    return _IntoHandler(bench, suffix, None, (name, checked_handler(name, into)))
-
-
-def _anything(type: str) -> bool:
-    return True
+    return _IntoHandler(bench, suffix, name, checked_handler(name, into), None)
 
 
 class _IntoRunner:
@@ -197,7 +200,7 @@ class _IntoRunner:
         self._bench, self._suffix = bench, suffix
         self._table: Table | None = None
         self._starts = self._existing = self._failed = 0
-        self.wants: Callable[[str], bool] = _anything
+        self.wants = anything
 
     def counts(self) -> dict[str, Any]:
         return {"starts": self._starts, "existing": self._existing, "failed": self._failed}
@@ -262,19 +265,15 @@ class _IntoHandler:
         self,
         bench: Bench,
         suffix: str,
-        definition: ConsumerDef | None,
-        fresh: tuple[str, Handler] | None,
+        name: str,
+        handler: Handler,
+        definition: ConsumerDef | None,  # None: a fresh one
     ) -> None:
         self._bench, self._suffix = bench, suffix
+        self._name, self._handler = name, handler
         self._definition = definition
-        if definition is not None:
-            self._name, self._handler = definition.name, definition.handler
-        elif fresh is not None:
-            self._name, self._handler = fresh
         self.chunk = _chunk if definition is None else min(definition.batch, _chunk)
-        self.wants: Callable[[str], bool] = _anything
-        if definition is not None:
-            self.wants = functools.lru_cache(4096)(definition.wants)
+        self.wants = anything if definition is None else wanting(definition.patterns)
         self._failed = 0
         self._fired: set[str] = set()
 
@@ -315,9 +314,10 @@ class _IntoHandler:
 
     async def _one_by_one(self, definition: ConsumerDef, records: list[EventRecord]) -> None:
         for record in records:
-            key = own_key(record) if definition.dedupe and not self._suffix else None
+            # Keys of a replay that is to run again count within it only.
+            keys = () if self._suffix else definition.keys_of(record)
             try:
-                await self._call([record], () if key is None else (key,))
+                await self._call([record], keys)
             except HandlerFailed as failed:
                 self._failed += 1
                 parked = parked_record(self._name, record, str(failed), 2)

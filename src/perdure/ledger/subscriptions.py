@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.alarm import Alarm
 from perdure.errors import StoreRefused
-from perdure.ledger.definitions import Readers
+from perdure.ledger.definitions import Readers, anything
 from perdure.ledger.handling import parked_record
 from perdure.ledger.matching import Drained, Made, Match, Table, event_at, judge, load_table
 from perdure.ledger.reader import Means, Reader
@@ -44,7 +44,7 @@ class Runner(Reader):
 
     def __init__(self, means: Means, readers: Readers, fanout: int, cron: Cron | None) -> None:
         super().__init__(means, RUNNER, (), cron)
-        self.wants = _anything
+        self.wants = anything
         self._readers = readers
         self._fanout = fanout
         registry = means.desk.registry
@@ -275,7 +275,3 @@ class Runner(Reader):
             log.error(_lost_words, one.subscription, one.position, one.position)
             return one.position, one.subscription, None, None
         return self._table.drained(self._table.by_name[one.subscription], event)
-
-
-def _anything(type: str) -> bool:
-    return True
