@@ -5,7 +5,8 @@ An app belongs to the event loop that entered it; `App(…, worker=False)` is a 
 
 A verb here checks what it was given, asks the engine, and gives its answer a public form. How an engine is opened,
 closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`; what concerns
-readers of the ledger, in `reading`. Time and chance are asked of the system here and nowhere below.
+events and queues, in `telling`; readers of the ledger, in `reading`. Time and chance are asked of the system here and
+nowhere below.
 """
 
 import random
@@ -39,11 +40,7 @@ from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue, check_entity, check_name, check_run_id
-from perdure.model.outcomes import (
-    Queued,
-    Refusal,
-    Started,
-)
+from perdure.model.outcomes import Queued, Refusal, Started
 from perdure.model.policy import Retry
 from perdure.model.status import Status
 from perdure.reading import Reading
@@ -374,7 +371,7 @@ class App(Telling, Reading):
         limit: int = limits.page_rows_default,
         after: str | None = None,
     ) -> Page[DeadLetter]:
-        """Signals that nobody could take any more."""
+        """Signals, and items of queues, that nobody could take any more."""
         limit = checked_limit(limit)
         seen = decode_cursor(after, tuple[str])[0] if after is not None else ""
         run_id = None if run_id is None else check_run_id(run_id)

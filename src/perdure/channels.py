@@ -66,9 +66,8 @@ class Clause(msgspec.Struct, frozen=True):
     codec: Codec | None
     signal: "Signal[Any] | None" = None
     channel: "Topic[Any] | Queue[Any] | None" = None
-    where: Callable[[Any], object] | None = (
-        None  # asked of each payload; what it says no to is passed over
-    )
+    # Asked of each payload; what it says no to is passed over.
+    where: Callable[[Any], object] | None = None
 
 
 class Waitable(Generic[T_co]):
@@ -252,7 +251,7 @@ class Topic(Waitable[T]):
             raise BadValue("since", since, 'must be "start", "now" or "ever"')
         if deliver not in ("next", "latest"):
             raise BadValue("deliver", deliver, 'must be "next" or "latest"')
-        if where is not None and not isinstance(where, str) and not _is_plain(where):
+        if where is not None and not isinstance(where, str) and not is_plain(where):
             raise BadValue("where", where, "is neither CEL nor a plain function of the payload")
         if where == "":
             raise BadExpression("", "is empty; leave it out, or give CEL")
@@ -350,7 +349,7 @@ class _Part(Waitable[T_co]):
         return self._clauses
 
 
-def _is_plain(function: object) -> bool:
+def is_plain(function: object) -> bool:
     """Whether it answers when it is called; a coroutine would count as yes, whatever it says."""
     return callable(function) and not inspect.iscoroutinefunction(function)
 

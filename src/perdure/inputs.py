@@ -5,7 +5,7 @@ Whatever is wrong is refused here, before anything is written: the error names w
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
@@ -351,8 +351,15 @@ def checked_moment(what: str, moment: Any) -> int:
     return from_datetime(moment, what)
 
 
+def is_whole(value: object, least: int, most: int | None = None) -> TypeGuard[int]:
+    """Whether it is a whole number within bounds. True is none, though Python counts with it."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return least <= value and (most is None or value <= most)
+
+
 def at_least(name: str, value: int, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not is_whole(value, least):
         raise BadValue(name, value, f"must be a whole number from {least}")
     return value
 
@@ -365,11 +372,7 @@ def checked_flag(name: str, value: bool) -> bool:
 
 
 def checked_limit(limit: int) -> int:
-    if (
-        not isinstance(limit, int)
-        or isinstance(limit, bool)
-        or not 1 <= limit <= limits.page_rows_max
-    ):
+    if not is_whole(limit, 1, limits.page_rows_max):
         raise BadValue("limit", limit, f"must be from 1 to {limits.page_rows_max} (page_rows_max)")
     return limit
 
@@ -382,8 +385,7 @@ def checked_id(what: str, value: str) -> str:
 
 def checked_position(value: Any) -> int:
     """A place on the ledger, as an event or a listing shows it."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not 0 <= value <= limits.int_max:
+    if not is_whole(value, 0, limits.int_max):
         raise BadValue("position", value, "must be a whole number from 0, as an event has it")
     return int(value)
 

@@ -193,16 +193,20 @@ class Telling:
         after: str | None,
     ) -> Page[Event]:
         store = self._engine().store
-        place = decode_cursor(after, tuple[int])[0] if after is not None else 0
+        place = decode_cursor(after, tuple[int]) if after is not None else (0,)
+
+        def place_of(last: EventRecord) -> tuple[int]:
+            return (last.position,)
+
         literal = None if pattern is None else pattern.literal
         if pattern is None or literal is not None:
-            rows = await store.events(place, limit + 1, type=literal, entity=about)
-            return page(rows, limit, event_of, lambda last: (last.position,))
+            rows = await store.events(place[0], limit + 1, type=literal, entity=about)
+            return page(rows, limit, event_of, place_of)
 
-        async def read(place: int, size: int) -> list[EventRecord]:
-            return await store.events(place, size, entity=about)
+        async def read(place: tuple[int], size: int) -> list[EventRecord]:
+            return await store.events(place[0], size, entity=about)
 
-        return await _filtered(read, pattern, place, limit, lambda last: last.position)
+        return await _filtered(read, pattern, place, limit, place_of)
 
     async def _by_time(
         self,
@@ -355,7 +359,7 @@ async def _filtered(
     pattern: Pattern,
     place: Any,
     limit: int,
-    place_of: Callable[[EventRecord], Any],
+    place_of: Callable[[EventRecord], tuple[int, ...]],
 ) -> Page[Event]:
     """The next events that match, of a bounded number that are looked at."""
     found: list[Event] = []
@@ -366,17 +370,13 @@ async def _filtered(
         for row in rows:
             if pattern.matches(row.type):
                 if len(found) == limit:
-                    return Page(found, encode_cursor(*_as_tuple(place)))
+                    return Page(found, encode_cursor(*place))
                 found.append(event_of(row))
             place = place_of(row)
         if len(rows) < size:
             return Page(found, None)
         left -= size
-    return Page(found, encode_cursor(*_as_tuple(place)))
-
-
-def _as_tuple(place: Any) -> tuple[Any, ...]:
-    return place if isinstance(place, tuple) else (place,)
+    return Page(found, encode_cursor(*place))
 
 
 def _topic_name(topic: Topic[Any] | str) -> str:

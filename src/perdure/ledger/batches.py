@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple, overload
 
-import msgspec
 from msgspec.structs import replace
 
 from perdure.channels import Plain, Queue, Signal, Topic
@@ -31,8 +30,6 @@ from perdure.registry import Registry, Workflow
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-_encode_cause = msgspec.json.encode
 
 
 class Desk(NamedTuple):
@@ -105,13 +102,15 @@ class Batch(Sequence[Event]):
         event = self._led_by(cause)
         found = self._desk.registry.of(workflow)
         text, _ = encoded_input(found, args)
-        op = new_start(self._desk.ids.ulid, found, text, id, key, tags, entity)
-        if op.key is not None and self._key_suffix:
-            op = replace(op, key=op.key + self._key_suffix)
-        self._hold(
-            event,
-            replace(op, event_id=event.event_id, root_id=event.root_id, depth=event.depth + 1),
+        made = new_start(self._desk.ids.ulid, found, text, id, key, tags, entity)
+        op = replace(
+            made,
+            key=None if made.key is None else made.key + self._key_suffix,
+            event_id=event.event_id,
+            root_id=event.root_id,
+            depth=event.depth + 1,
         )
+        self._hold(event, op)
         return op.run_id
 
     @overload
@@ -198,15 +197,10 @@ class Batch(Sequence[Event]):
             key=key,
             event_id=event_id,
             occurred_at=occurred_at,
+            caused_by=Cause(event_id=event.event_id, consumer=self.consumer, replay=self.replay),
         )
         new = new_event(self._desk.registry, fact, self._desk.ids.ulid())
-        led = Cause(event_id=event.event_id, consumer=self.consumer, replay=self.replay)
-        new = replace(
-            new,
-            caused_by=_encode_cause(led).decode(),
-            root_id=event.root_id,
-            depth=event.depth + 1,
-        )
+        new = replace(new, root_id=event.root_id, depth=event.depth + 1)
         self._hold(event, ops.Emit(events=(new,)))
         return new.event_id
 
@@ -260,7 +254,7 @@ class Batch(Sequence[Event]):
     def _has(self, event: Event) -> bool:
         return any(one.position == event.position for one in self._events)
 
-    def _hold(self, event: Event, op: "ops.StartRun | ops.SendSignal | ops.Emit | ops.Put") -> None:
+    def _hold(self, event: Event, op: ops.StartRun | ops.SendSignal | ops.Emit | ops.Put) -> None:
         if len(self._effects) >= limits.effects_per_commit_max:
             raise Overloaded(
                 f"consumer {self.consumer!r} asked for more than {limits.effects_per_commit_max} sends about one "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perdure.channels import Topic
 from perdure.errors import Conflict
-from perdure.inputs import checked_flag
+from perdure.inputs import checked_flag, is_whole
 from perdure.ledger.rules import Rule, checked_rule, own_key, takes_event
 from perdure.model import limits
 from perdure.model.clock import from_datetime
@@ -55,9 +55,7 @@ def checked_start(value: Any, what: str = "start") -> Begin:
             return Begin(None, None)
         case datetime():
             return Begin(None, from_datetime(value, what))
-        case bool():
-            pass
-        case int() if 0 <= value <= limits.int_max:
+        case int() if is_whole(value, 0, limits.int_max):
             return Begin(value, None)
     raise BadValue(
         what,
@@ -167,9 +165,8 @@ def checked_handler(name: str, handler: Handler) -> Handler:
 
 
 def _checked_batch(batch: Any) -> int:
-    whole = isinstance(batch, int) and not isinstance(batch, bool)
-    if not whole or not 1 <= batch <= limits.events_per_batch_max:
-        bound = limits.events_per_batch_max
+    bound = limits.events_per_batch_max
+    if not is_whole(batch, 1, bound):
         raise BadValue("batch", batch, f"must be from 1 to {bound} (events_per_batch_max)")
     return int(batch)
 
@@ -307,7 +304,7 @@ def _checked_rate(rate: Any) -> Rate:
     if not isinstance(rate, tuple) or len(rate) != 2:
         raise BadValue("rate", rate, "must be (count, within), such as (100, '15m')")
     count, within = rate
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+    if not is_whole(count, 0):
         raise BadValue("rate", rate, "must begin with a whole number from 0")
     return Rate(count, _checked_within(within))
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.alarm import pause
 from perdure.channels import Topic
-from perdure.inputs import checked_flag, checked_moment
+from perdure.inputs import checked_flag, checked_moment, is_whole
 from perdure.ledger.definitions import (
     ConsumerDef,
     Handler,
@@ -118,7 +118,7 @@ def _check_kept(position: int, first: int) -> None:
 
 async def _position(what: str, store: Store, place: Any) -> int:
     """A position as it is; of a time, the last one before it."""
-    if isinstance(place, int) and not isinstance(place, bool) and place >= 0:
+    if is_whole(place, 0):
         return place
     if isinstance(place, datetime):
         return await store.position_at(checked_moment(what, place))

@@ -4,13 +4,13 @@ Each of the three is CEL or, for one that is declared in code, a Python function
 store or writes: an event and a rule go in, the start of a run comes out, or why there is none.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from perdure.channels import is_plain
 from perdure.errors import InvalidPayload, UnknownWorkflow
 from perdure.inputs import encoded_input, offered_input
 from perdure.ledger.expressions import (
@@ -59,8 +59,10 @@ class Rule:
     def text(self, part: str) -> str | None:
         """A part as its row shows it: CEL as it is, a function by its name."""
         found = getattr(self, part)
-        if found is None or isinstance(found, Filter | Mapper | Key):
-            return None if found is None else found.text
+        if found is None:
+            return None
+        if isinstance(found, Filter | Mapper | Key):
+            return found.text
         name = getattr(found, "__qualname__", type(found).__name__)
         return f"{name}()"[: limits.expression_bytes_max]
 
@@ -96,7 +98,7 @@ def _part(name: str, given: Any, compile: Callable[[str], Any]) -> Any:
         return None
     if isinstance(given, str):
         return compile(given)
-    if not callable(given) or inspect.iscoroutinefunction(given):
+    if not is_plain(given):
         raise BadValue(name, given, "is neither CEL nor a plain function of the event")
     return given
 
@@ -194,14 +196,14 @@ def _input(
         workflow = known.registry.newest(row.workflow)
     except UnknownWorkflow:
         return _foreign_input(row, rule, record, event, known)
-    value: Any = event
     if rule.map is not None:
         return workflow.version, offered_input(workflow, rule.made(record, event))
-    elif not workflow.args.params:
-        return workflow.version, encoded_input(workflow, ())[0]
+    args: tuple[Any, ...] = (event,)
+    if not workflow.args.params:
+        args = ()
     elif workflow.args.params[0].hint is Any:
-        value = msgspec.to_builtins(event)  # a place without a type holds plain JSON
-    return workflow.version, encoded_input(workflow, (value,))[0]
+        args = (msgspec.to_builtins(event),)  # a place without a type holds plain JSON
+    return workflow.version, encoded_input(workflow, args)[0]
 
 
 def _foreign_input(

@@ -34,6 +34,7 @@ from perdure.inputs import (
     as_fact,
     checked_moment,
     encoded_input,
+    is_whole,
     new_event,
     new_item,
     new_signal,
@@ -290,8 +291,7 @@ class Context:
     ) -> list[Any]:
         """One branch for each item, at most `concurrency` at a time; results in the items' order."""
         listed = list(items)
-        whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
-        if concurrency is not None and not (whole and concurrency >= 1):
+        if concurrency is not None and not is_whole(concurrency, 1):
             raise BadValue("concurrency", concurrency, "must be a whole number, at least 1")
 
         made = functools.partial(self.step, function) if isinstance(function, Step) else function
