@@ -88,10 +88,20 @@ class Waitable(Generic[T_co]):
         return " | ".join(_words(one.condition) for one in self.clauses())
 
 
-class AnyOf(Waitable[T_co]):
-    """Whichever of several comes first."""
+class _Fixed(Waitable[T_co]):
+    """One whose conditions are made with it."""
 
     __slots__ = ("_clauses",)
+    _clauses: tuple[Clause, ...]
+
+    def clauses(self) -> tuple[Clause, ...]:
+        return self._clauses
+
+
+class AnyOf(_Fixed[T_co]):
+    """Whichever of several comes first."""
+
+    __slots__ = ()
 
     def __init__(self, parts: Sequence[Waitable[Any]]) -> None:
         clauses = tuple(clause for part in parts for clause in part.clauses())
@@ -100,11 +110,25 @@ class AnyOf(Waitable[T_co]):
             raise BadValue("wait", len(clauses), f"has too many conditions; at most {bound}")
         self._clauses = clauses
 
-    def clauses(self) -> tuple[Clause, ...]:
-        return self._clauses
+
+class _Typed(_Fixed[T]):
+    """What brings payloads of a type, under a name."""
+
+    __slots__ = ("codec", "name", "type")
+    name: str
+    type: Any
+    codec: Codec
+
+    def schema(self) -> str | None:
+        """The fingerprint of its type's schema, by which a store knows what a payload was checked against."""
+        return _schema_of(self.codec)
+
+    def __repr__(self) -> str:
+        shown = getattr(self.type, "__name__", self.type)
+        return f"{type(self).__name__}({self.name!r}, {shown!s})"
 
 
-class Signal(Waitable[T]):
+class Signal(_Typed[T]):
     """A typed message to one run, by name.
 
     buffer: what is kept of signals that come before the run waits: "latest" (one slot, the last one),
@@ -112,7 +136,7 @@ class Signal(Waitable[T]):
     ttl: how long a buffered one stays valid. on_end: "dead_letter" keeps what a finished run never took.
     """
 
-    __slots__ = ("_clauses", "buffer", "codec", "name", "on_end", "ttl_us", "type")
+    __slots__ = ("buffer", "on_end", "ttl_us")
 
     @overload
     def __init__(
@@ -157,9 +181,6 @@ class Signal(Waitable[T]):
         self.on_end: OnEnd = on_end
         self._clauses = (Clause(Condition("signal", name), self.codec, self),)
 
-    def clauses(self) -> tuple[Clause, ...]:
-        return self._clauses
-
     def is_like(self, other: "Signal[Any]") -> bool:
         """Whether both say the same of their name, as when one is made anew inside a workflow."""
         return (
@@ -169,27 +190,20 @@ class Signal(Waitable[T]):
             and self.on_end == other.on_end
         )
 
-    def schema(self) -> str | None:
-        """The fingerprint of its type's schema, by which a store knows what the payload was checked against."""
-        return _schema_of(self.codec)
-
     def entry(self) -> SignalEntry:
         """The signal as the catalogue knows it."""
         schema = self.codec.schema() or None
         return SignalEntry(schema, self.buffer, self.ttl_us, self.on_end)
 
-    def __repr__(self) -> str:
-        return f"Signal({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
 
-
-class Topic(Waitable[T]):
+class Topic(_Typed[T]):
     """The events of one type, such as `order.paid`: facts on the ledger, addressed to nobody.
 
     enforce: whether an emitter's payload must fit the type; False only documents it. repeats: "ignore" if an event
     equal to the last one about its entity is to be recorded and to resume nobody.
     """
 
-    __slots__ = ("_clauses", "codec", "enforce", "name", "repeats", "type")
+    __slots__ = ("enforce", "repeats")
 
     @overload
     def __init__(
@@ -229,9 +243,6 @@ class Topic(Waitable[T]):
         self.enforce = enforce
         self.repeats: Repeats = repeats
         self._clauses = (Clause(Condition("topic", name), self.codec, channel=self),)
-
-    def clauses(self) -> tuple[Clause, ...]:
-        return self._clauses
 
     def about(
         self,
@@ -287,10 +298,6 @@ class Topic(Waitable[T]):
             raise InvalidPayload(what, error.errors) from error
         return value
 
-    def schema(self) -> str | None:
-        """The fingerprint of its type's schema."""
-        return _schema_of(self.codec)
-
     def record(self) -> ChannelRecord:
         """The topic as the catalogue knows it."""
         return ChannelRecord(
@@ -301,14 +308,11 @@ class Topic(Waitable[T]):
             repeats=self.repeats,
         )
 
-    def __repr__(self) -> str:
-        return f"Topic({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
 
-
-class Queue(Waitable[T]):
+class Queue(_Typed[T]):
     """A named queue: each item goes to exactly one run that takes it, the one that waits longest."""
 
-    __slots__ = ("_clauses", "codec", "name", "type")
+    __slots__ = ()
 
     @overload
     def __init__(self, name: str, type: class_of[T]) -> None: ...
@@ -322,31 +326,18 @@ class Queue(Waitable[T]):
         self.codec = codec_for(type, where=f"the payload of queue {name!r}")
         self._clauses = (Clause(Condition("queue", name), self.codec, channel=self),)
 
-    def clauses(self) -> tuple[Clause, ...]:
-        return self._clauses
-
-    def schema(self) -> str | None:
-        """The fingerprint of its type's schema."""
-        return _schema_of(self.codec)
-
     def record(self) -> ChannelRecord:
         """The queue as the catalogue knows it."""
         return ChannelRecord(kind="queue", name=self.name, schema=_schema_text(self.codec))
 
-    def __repr__(self) -> str:
-        return f"Queue({self.name!r}, {getattr(self.type, '__name__', self.type)!s})"
 
-
-class _Part(Waitable[T_co]):
+class _Part(_Fixed[T_co]):
     """One condition, made for one wait."""
 
-    __slots__ = ("_clauses",)
+    __slots__ = ()
 
     def __init__(self, clause: Clause) -> None:
         self._clauses = (clause,)
-
-    def clauses(self) -> tuple[Clause, ...]:
-        return self._clauses
 
 
 def is_plain(function: object) -> bool:
@@ -437,16 +428,13 @@ def _schema_text(codec: Codec) -> str | None:
 _encode_schema = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Timer(Waitable[TimedOut]):
+class Timer(_Fixed[TimedOut]):
     """A span of time, counted by the store's clock from when the wait opens."""
 
-    __slots__ = ("_clauses",)
+    __slots__ = ()
 
     def __init__(self, condition: Condition) -> None:
         self._clauses = (Clause(condition, None),)
-
-    def clauses(self) -> tuple[Clause, ...]:
-        return self._clauses
 
 
 def timer(delay: Duration) -> Timer:
