@@ -64,7 +64,10 @@ class HandlerReader(Reader):
         try:
             await self._insist(fresh, upto, keys)
         except HandlerFailed as failed:
-            await self._one_by_one(fresh, upto, str(failed))
+            if len(fresh) == 1:  # it has had its tries
+                await self._park(fresh[0], upto, str(failed), self._definition.retry.attempts)
+            else:
+                await self._one_by_one(fresh, upto)
 
     async def _insist(self, records: list[EventRecord], upto: int, keys: tuple[str, ...]) -> None:
         """Call the handler and commit what it wants until both succeed, or its policy gives up."""
@@ -99,24 +102,21 @@ class HandlerReader(Reader):
         if self.record is not None and self.record.error != error:
             await self.commit(self.position, error=error)
 
-    async def _one_by_one(self, records: list[EventRecord], upto: int, reason: str) -> None:
+    async def _one_by_one(self, records: list[EventRecord], upto: int) -> None:
         """Each event has one more try of its own, so that the others do not suffer; who fails alone is parked."""
-        attempts = self._definition.retry.attempts
-        for nth, record in enumerate(records):
-            last = nth + 1 == len(records)
-            until = upto if last else records[nth + 1].position - 1
+        tries = self._definition.retry.attempts + 1
+        for alone, until in _parts(records, upto, 1):
             try:
-                # One that was alone in its batch has had its tries.
-                if len(records) == 1:
-                    raise HandlerFailed(reason)
-                await self._call_and_commit([record], until, self._definition.keys_of(record))
+                await self._call_and_commit(alone, until, self._definition.keys_of(alone[0]))
             except HandlerFailed as failed:
-                log.error("consumer %r parks event %s: %s", self.name, record.event_id, failed)
-                tries = attempts + (len(records) > 1)
-                parked = parked_record(self.name, record, str(failed), tries)
-                await self.commit(until, parked=(parked,), error=str(failed))
+                await self._park(alone[0], until, str(failed), tries)
             if self.is_to_stop:
                 return  # each was a batch of its own: the rest is read again from the cursor
+
+    async def _park(self, record: EventRecord, upto: int, reason: str, tries: int) -> None:
+        log.error("consumer %r parks event %s: %s", self.name, record.event_id, reason)
+        parked = parked_record(self.name, record, reason, tries)
+        await self.commit(upto, parked=(parked,), error=reason)
 
 
 def _parts(
