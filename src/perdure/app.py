@@ -40,7 +40,7 @@ from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue, check_entity, check_name, check_run_id
-from perdure.model.outcomes import Queued, Refusal, Started
+from perdure.model.outcomes import Queued, Refusal, Sent, Started
 from perdure.model.policy import Retry
 from perdure.model.status import Status
 from perdure.reading import Reading
@@ -53,7 +53,7 @@ from perdure.registry import (
     definitions_in,
 )
 from perdure.registry import step as free_step
-from perdure.sending import Sent, SentOrNot, accepted, send_again, send_many, send_op
+from perdure.sending import SentOrNot, accepted, send_again, send_many, send_op
 from perdure.starting import listener, start_op
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store

@@ -22,11 +22,11 @@ from perdure.model.outcomes import (
     Queued,
     Refusal,
     SendOutcome,
+    Sent,
 )
 from perdure.model.records import DeadLetterRecord
 from perdure.views import Refused
 
-Sent = Delivered | Buffered | Duplicate[Delivered | Buffered]
 SentOrNot = Sent | Finished | NotFound | Refused
 
 # --- one ---

@@ -29,14 +29,7 @@ from perdure.model.clock import Clock
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event, event_of
 from perdure.model.limits import BadValue, check_entity, check_name
-from perdure.model.outcomes import (
-    Delivered,
-    Duplicate,
-    EmitOutcome,
-    Emitted,
-    Queued,
-    Refusal,
-)
+from perdure.model.outcomes import EmitOutcome, Refusal, Taken, Told
 from perdure.model.records import EventRecord
 from perdure.model.topics import Pattern, check_topic, parse_pattern
 from perdure.views import (
@@ -54,8 +47,6 @@ from perdure.views import (
 
 T = TypeVar("T")
 
-Told = Emitted | Duplicate[Emitted]
-Taken = Delivered | Queued | Duplicate[Delivered | Queued]
 Order = Literal["position", "occurred_at"]
 
 # Of emit_many: so many chunks of events go to the writer together, and are one commit at most.

@@ -7,7 +7,6 @@ else is a hint.
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Callable
 
 from perdure.coordinator.coordinator import Coordinator
@@ -24,8 +23,6 @@ from perdure.model.cron import Cron
 from perdure.model.outcomes import Wake
 from perdure.service import Service
 from perdure.store.base import Store
-
-log = logging.getLogger("perdure.ledger")
 
 # How soon events of other processes are seen, if no commit of our own shows them before.
 _poll_s = 1.0

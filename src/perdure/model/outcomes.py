@@ -220,8 +220,13 @@ def decode_answer(text: str | bytes) -> Any:
     return _kinds[fields.pop("outcome")](**fields)
 
 
-SendOutcome = Delivered | Buffered | Duplicate[Delivered | Buffered] | Finished | NotFound | Refusal
-EmitOutcome = Emitted | Duplicate[Emitted] | Refusal
-PutOutcome = Delivered | Queued | Duplicate[Delivered | Queued] | Refusal
+# What a sender is told when it was accepted: of a signal, an event, an item.
+Sent = Delivered | Buffered | Duplicate[Delivered | Buffered]
+Told = Emitted | Duplicate[Emitted]
+Taken = Delivered | Queued | Duplicate[Delivered | Queued]
+
+SendOutcome = Sent | Finished | NotFound | Refusal
+EmitOutcome = Told | Refusal
+PutOutcome = Taken | Refusal
 TurnOutcome = Advanced | Moved | Fenced
 SteerOutcome = Steered | Finished | NotFound | Refusal

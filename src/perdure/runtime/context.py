@@ -48,7 +48,7 @@ from perdure.model.events import Cause
 from perdure.model.ids import derived_ulid
 from perdure.model.limits import BadValue, check_name
 from perdure.model.ops import ContinueAs, Emit
-from perdure.model.outcomes import Buffered, Delivered, Duplicate, Emitted, Queued
+from perdure.model.outcomes import Sent, Taken, Told
 from perdure.model.records import Condition
 from perdure.registry import Step, Workflow
 from perdure.runtime.calls import (
@@ -379,7 +379,7 @@ class Context:
         key: str | None = None,
         path: str | None = None,
         buffer: bool = True,
-    ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]: ...
+    ) -> Durable[Sent]: ...
     @overload
     def signal(
         self,
@@ -390,7 +390,7 @@ class Context:
         key: str | None = None,
         path: str | None = None,
         buffer: bool = True,
-    ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]: ...
+    ) -> Durable[Sent]: ...
     def signal(
         self,
         run_id: str,
@@ -400,7 +400,7 @@ class Context:
         key: str | None = None,
         path: str | None = None,
         buffer: bool = True,
-    ) -> Durable[Delivered | Buffered | Duplicate[Delivered | Buffered]]:
+    ) -> Durable[Sent]:
         """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
         own_path = self._execution.current_branch().allocate(f"signal.{_name_of('signal', signal)}")
         op = new_signal(self._id_at(own_path), run_id, signal, payload, key, path, buffer)
@@ -419,7 +419,7 @@ class Context:
         event_id: str | None = None,
         occurred_at: datetime | None = None,
         trace: str | None = None,
-    ) -> Durable[Emitted | Duplicate[Emitted]]: ...
+    ) -> Durable[Told]: ...
     @overload
     def emit(
         self,
@@ -431,7 +431,7 @@ class Context:
         event_id: str | None = None,
         occurred_at: datetime | None = None,
         trace: str | None = None,
-    ) -> Durable[Emitted | Duplicate[Emitted]]: ...
+    ) -> Durable[Told]: ...
     def emit(
         self,
         topic: Any,
@@ -442,7 +442,7 @@ class Context:
         event_id: str | None = None,
         occurred_at: datetime | None = None,
         trace: str | None = None,
-    ) -> Durable[Emitted | Duplicate[Emitted]]:
+    ) -> Durable[Told]:
         """Put an event on the ledger, once, in the commit that records it; it knows that this run caused it."""
         fact = Fact(
             topic=topic,
@@ -455,9 +455,7 @@ class Context:
         )
         return self._emit(_name_of("topic", topic), [fact], read_only_answer)
 
-    def emit_many(
-        self, events: Iterable[Fact | tuple[Any, ...]]
-    ) -> Durable[list[Emitted | Duplicate[Emitted]]]:
+    def emit_many(self, events: Iterable[Fact | tuple[Any, ...]]) -> Durable[list[Told]]:
         """Put several events on the ledger as one step: all of them, or none if one is refused."""
         if not isinstance(events, Iterable):
             raise BadValue("events", events, "are not several: give a list of events")
@@ -482,14 +480,12 @@ class Context:
     @overload
     def put(
         self, queue: Queue[T], payload: T | Plain, *, key: str | None = None
-    ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]: ...
+    ) -> Durable[Taken]: ...
     @overload
     def put(
         self, queue: Queue[None] | str, payload: Any = None, *, key: str | None = None
-    ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]: ...
-    def put(
-        self, queue: Any, payload: Any = None, *, key: str | None = None
-    ) -> Durable[Delivered | Queued | Duplicate[Delivered | Queued]]:
+    ) -> Durable[Taken]: ...
+    def put(self, queue: Any, payload: Any = None, *, key: str | None = None) -> Durable[Taken]:
         """Put an item into a queue, once; it goes to the run that waits longest, or is kept."""
         execution = self._execution
         path = execution.current_branch().allocate(f"put.{_name_of('queue', queue)}")
