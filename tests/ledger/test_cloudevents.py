@@ -17,6 +17,7 @@ from cloudevents.v1.http import from_json as old_from_json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure import App, Duplicate, Emitted
 from perdure.errors import InvalidPayload
 from perdure.inputs import Fact
 from perdure.ledger.cloudevents import (
@@ -516,3 +517,20 @@ def test_an_offset_is_written_as_utc() -> None:
     east = MOMENT.astimezone(timezone(timedelta(hours=5)))
     event = msgspec.structs.replace(full, occurred_at=east)
     assert to_cloudevent(event, SOURCE)["time"] == "2026-03-04T05:06:07.890123Z"
+
+
+async def test_an_app_takes_cloudevents_and_gives_them(world: Any, app: App) -> None:
+    async with world(app) as w:
+        text = json.dumps([sent(id="1", data={"n": 1}), sent(id="2", data={"n": 2})])
+        first = await w.app.emit_cloudevents(text)
+        assert [type(one) for one in first] == [Emitted, Emitted]
+        again = await w.app.emit_cloudevents(text)
+        assert [type(one) for one in again] == [Duplicate, Duplicate]
+        events = [await w.app.event(one.event_id) for one in first]
+        assert [one.payload for one in events] == [{"n": 1}, {"n": 2}]
+        (given,) = from_json(w.app.as_cloudevents(events[0]))
+        assert given.event_id == events[0].event_id and given.payload == {"n": 1}
+        assert len(from_json(w.app.as_cloudevents(*events), BATCH_TYPE)) == 2
+        with pytest.raises(InvalidPayload):
+            await w.app.emit_cloudevents(json.dumps([sent(id="3"), {"id": "4"}]))
+        assert len(await w.app.events(events[0].type)) == 2
