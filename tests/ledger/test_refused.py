@@ -115,6 +115,33 @@ async def test_a_start_that_a_store_does_not_take_holds_up_no_other(
         assert sorted(ran) == ["a", "b", "c", "old"]
 
 
+async def test_a_start_that_a_store_does_not_take_and_whose_event_is_gone_parks_no_other_event(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    @app.on("x.*")
+    @app.workflow
+    async def flow(ctx: Context, event: Any) -> None:
+        seen.append(event["payload"])
+
+    async with world(app) as w:
+        refuse(w, monkeypatch, has_input("bad"))
+        events = w.store.events
+
+        async def trimmed(after: int, limit: int, **options: Any) -> Any:
+            found = await events(after, max(limit, 2), **options)
+            if limit == 1:  # one event is looked for, and retention was forced over the bad one
+                found = [one for one in found if "bad" not in one.payload]
+            return found[:limit]
+
+        monkeypatch.setattr(w.store, "events", trimmed)
+        await w.app.emit_many([("x.a", "bad"), ("x.a", "fine")])
+        await w.settle()
+        assert seen == ["fine"]
+        assert list(await w.app.parked()) == []
+
+
 async def test_a_start_that_was_put_off_and_that_a_store_does_not_take_holds_up_no_other(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

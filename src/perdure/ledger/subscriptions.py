@@ -166,9 +166,12 @@ class Runner(Reader):
         answers = await self.means.coordinator.submit_many(alone)
         for start, answer in zip(starts, answers, strict=True):
             if isinstance(answer, StoreRefused):
-                found = await self.means.store.events(start.position - 1, 1)
+                event = await event_at(self.means.store, start.position)
+                if event is None:
+                    log.error(_lost_words, start.subscription, start.position, start.position)
+                    continue
                 made.parked.append(
-                    parked_record(RUNNER, found[0], told(answer), subscription=start.subscription)
+                    parked_record(RUNNER, event, told(answer), subscription=start.subscription)
                 )
             elif isinstance(answer, BaseException):
                 raise answer
