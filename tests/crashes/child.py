@@ -65,9 +65,8 @@ async def _run(settings: dict[str, Any], wire: socket.socket) -> None:
         logging.disable()
     if settings.get("failpoint"):
         arm(*settings["failpoint"])
-        if (
-            settings["failpoint"][1] % 2
-        ):  # as under full load: answers are held while the next batch is written
+        # As under full load: answers are held while the next batch is written.
+        if settings["failpoint"][1] % 2:
             limits.batch_ops_max, coordinator._held_ops_min = 4, 1
     if settings.get("migration"):
         add_migration(settings["migration"])

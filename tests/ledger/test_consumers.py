@@ -165,9 +165,8 @@ async def test_a_crash_between_handler_and_cursor_loses_nothing_and_doubles_no_e
         called.extend(event.payload for event in batch)
         if not crash.is_set():
             crash.set()
-            await (
-                asyncio.Event().wait()
-            )  # the power goes when everything is asked for and nothing committed
+            # The power goes when everything is asked for and nothing committed.
+            await asyncio.Event().wait()
 
     w = await world(app).__aenter__()
     await w.emit_only("in.a", 1)

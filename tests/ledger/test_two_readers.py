@@ -67,9 +67,8 @@ async def test_one_reads_and_the_other_takes_over(tmp_path: Path) -> None:
             await until(lambda: len(seen) == 22)
             assert seen[-1] == ("two", 21)
 
-            async def all_done() -> (
-                bool
-            ):  # the handler has been called, and what it asked for is committed
+            async def all_done() -> bool:
+                """The handlers have been called, and what they asked for is committed."""
                 ended = await two.runs(status="completed")
                 return len(await outs(two)) == len(ended) == 22
 

@@ -1075,9 +1075,8 @@ TestAgreement.settings = settings(settings.default, stateful_step_count=30)
 
 
 @given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")))
-@example(
-    seed=36879, home=None
-)  # one event for several branches of a run, in the order they have waited
+# One event for several branches of a run, in the order they have waited.
+@example(seed=36879, home=None)
 def test_a_batch_is_its_ops_one_by_one(seed: int, home: str | None) -> None:
     """Long lives: batches of 1 to 20 moves, with the clock moving between them."""
     chance = random.Random(seed)

@@ -173,7 +173,6 @@ async def test_what_is_read_from_one_end_follows_an_index(store: SqliteStore, na
     """Read until enough is found, in the order of the index or the primary key: nothing is sorted."""
     found = await plan(store, queries[name])
     sorts = sum("TEMP B-TREE" in line for line in found)
-    assert sorts == (1 if name == "oldest_needed" else 0), (
-        found
-    )  # of the rules, which are a handful
+    # Of the rules, which are a handful.
+    assert sorts == (1 if name == "oldest_needed" else 0), found
     assert not any(re.fullmatch(r"SCAN (watchers|events|runs)", one) for one in found), found

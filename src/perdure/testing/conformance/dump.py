@@ -96,9 +96,8 @@ def normal(found: Dump) -> Dump:
 
 def _ranked_step(step: dict[str, Any], rank: dict[int, int]) -> dict[str, Any]:
     ranked = {**step, "seq": rank[step["seq"]]}
-    if (
-        step["wait"] is not None
-    ):  # of the item it took only the time: if it comes back its queue shows the rest
+    # Of the item it took only the time: if it comes back its queue shows the rest.
+    if step["wait"] is not None:
         ranked["wait"] = _item.sub('"item":[0,', step["wait"])
     if step["kind"] == "retry":  # its value is the sequence number from where on it counts
         ranked["value"] = rank.get(int(step["value"]), "gone")

@@ -92,9 +92,8 @@ class TestFanOut(Subject):
         await d.emit("order.paid")
         assert any(one.kind == "fan_out" for one in d.heard[-1].wakes)
         assert (await d.store.due()).fan_out
-        await d.fan_out(
-            1
-        )  # told again, before those who go on now: the next chunk is written while they do
+        # Told again, before those who go on now: the next chunk is written while they do.
+        await d.fan_out(1)
         assert [one.kind for one in d.heard[-1].wakes].index("fan_out") == 0
         await d.fan_out_all()
         assert not any(one.kind == "fan_out" for one in d.heard[-1].wakes)
