@@ -1,8 +1,10 @@
-"""How hard the property tests try: PERDURE_FUZZ_EXAMPLES, few by default, many by `make fuzz`."""
+"""Fixtures with real servers, and how hard the property tests try: PERDURE_FUZZ_EXAMPLES, many by `make fuzz`."""
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["servers.fixtures"]
 
 settings.register_profile(
     "perdure",

@@ -1,0 +1,137 @@
+"""What tests ask for to get a server. A plugin of tests/conftest.py.
+
+The shared server is started by the first test that asks for it, in whichever process of the run that is, and is found
+by all others. It ends with the run: with the process that the user started, not with the one that happened to start
+the server.
+
+PERDURE_TEST_POSTGRES=<URL> has the tests use a running server instead. Without any server tests are skipped and say so;
+with PERDURE_TEST_REQUIRE_SERVERS=1, which `make test` and `.ci/run` set, they fail.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from servers.postgres import ADDRESS_VARIABLE, PostgresAddress, PostgresProcess
+from servers.premises import Guarded, Premises
+from servers.process import ServerFailed, ServerMissing, ServerProcess
+
+_guarded = pytest.StashKey[Guarded]()
+_started = pytest.StashKey[list[ServerProcess]]()
+
+
+# --- one run, several processes --------------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_started] = []
+    if not os.environ.get(ADDRESS_VARIABLE):
+        # The driver would let them change what a URL says: which user, whether TLS, which time zone.
+        for name in [name for name in os.environ if name.startswith("PG")]:
+            del os.environ[name]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Called in the process that the user started, for each process of pytest-xdist."""
+    premises = _own_premises(node.config)
+    node.workerinput["perdure_premises"] = (str(premises.path), str(premises.data_path))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Who opened the premises closes them. A server that another process started there is the guardian's."""
+    if _guarded not in config.stash:
+        return
+    try:
+        for server in config.stash[_started]:
+            server.stop()
+    finally:
+        config.stash[_guarded].close()
+
+
+def _own_premises(config: pytest.Config) -> Premises:
+    if _guarded not in config.stash:
+        config.stash[_guarded] = Guarded()
+    return config.stash[_guarded].premises
+
+
+@pytest.fixture(scope="session")
+def premises(pytestconfig: pytest.Config) -> Premises:
+    """The directories of this test run, in which servers live."""
+    given = getattr(pytestconfig, "workerinput", None)
+    if given is None:
+        return _own_premises(pytestconfig)
+    return Premises(*map(Path, given["perdure_premises"]))
+
+
+# --- Postgres --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config, premises: Premises) -> PostgresAddress:
+    """The Postgres that all tests of this run share."""
+    if url := os.environ.get(ADDRESS_VARIABLE):
+        return running_postgres(url)
+    try:
+        return shared_postgres(premises, pytestconfig.stash[_started])
+    except ServerMissing as missing:
+        without_server(missing)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresAddress) -> str:
+    """The URL of a database that all tests share: take a `postgres_namespace` too."""
+    return postgres_server.url
+
+
+@pytest.fixture
+def postgres_namespace(postgres_server: PostgresAddress) -> Iterator[str]:
+    """The name of a schema of this test's own: not there yet, dropped afterwards."""
+    with postgres_server.fresh_schema() as name:
+        yield name
+
+
+@pytest.fixture
+def postgres_process(premises: Premises) -> Iterator[PostgresProcess]:
+    """A running Postgres of this test's own, to stop, kill and restart.
+
+    For other settings make one yourself: `with PostgresProcess(premises, {"fsync": "off"}) as server`.
+    """
+    try:
+        server = PostgresProcess(premises)
+    except ServerMissing as missing:
+        without_server(missing)
+    with server:
+        yield server
+
+
+def running_postgres(url: str) -> PostgresAddress:
+    """The server that the user named. Named, it must be there: a skip would hide a mistake."""
+    address = PostgresAddress(url)
+    try:
+        address.execute("select 1")
+    except Exception as error:
+        raise ServerFailed(f"the server of {ADDRESS_VARIABLE} does not answer") from error
+    return address
+
+
+def shared_postgres(premises: Premises, started: list[ServerProcess]) -> PostgresAddress:
+    """The one server of the run. Whoever comes first starts it, and adds it to `started`."""
+    known = premises.path / "postgres.url"
+    with premises.alone("postgres"):
+        if not known.exists():
+            server = PostgresProcess(premises)
+            server.start()
+            started.append(server)
+            known.write_text(server.url)
+        return PostgresAddress(known.read_text())
+
+
+def without_server(missing: ServerMissing) -> NoReturn:
+    """Skip this test and say why, or fail it where servers are required."""
+    if os.environ.get("PERDURE_TEST_REQUIRE_SERVERS") == "1":
+        raise missing
+    pytest.skip(str(missing))
