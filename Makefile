@@ -17,6 +17,9 @@ BENCH_READY := $(BENCH)/.ready
 # Pyright's wrapper would otherwise look on the network for a newer release of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
+# The servers that tests need come with the environment: one that is missing is a defect, never a skip.
+export PERDURE_TEST_REQUIRE_SERVERS ?= 1
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fmt bench crash fuzz clean
 
