@@ -33,7 +33,7 @@ def alive(pid: int) -> bool:
         return not Path("/proc/self/stat").exists()
 
 
-def wait_for(holds: Callable[[], bool]) -> bool:
+def wait_for(holds: Callable[[], bool], patience_s: float = patience_s) -> bool:
     """Wait until it holds; False when patience ended first."""
     deadline = time.monotonic() + patience_s
     while not holds():
