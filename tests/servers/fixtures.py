@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from servers.namespaces import Lent, Namespaces
 from servers.postgres import ADDRESS_VARIABLE, PostgresAddress, PostgresProcess
 from servers.premises import Guarded, Premises
 from servers.process import ServerFailed, ServerMissing, ServerProcess
@@ -89,9 +90,22 @@ def postgres_url(postgres_server: PostgresAddress) -> str:
 
 @pytest.fixture
 def postgres_namespace(postgres_server: PostgresAddress) -> Iterator[str]:
-    """The name of a schema of this test's own: not there yet, dropped afterwards."""
-    with postgres_server.fresh_schema() as name:
-        yield name
+    """A namespace of this test's own: its schema is not there yet, and is dropped afterwards."""
+    with postgres_server.fresh_schema() as schema:
+        yield schema.removeprefix("perdure_")
+
+
+@pytest.fixture(scope="session")
+def postgres_namespaces(postgres_server: PostgresAddress) -> Namespaces:
+    """Namespaces that are emptied and lent again."""
+    return Namespaces(postgres_server)
+
+
+@pytest.fixture
+def lend_namespace(postgres_namespaces: Namespaces) -> Iterator[Lent]:
+    """Call it for an empty namespace of this test's own, as often as needed."""
+    with postgres_namespaces.lent() as lent:
+        yield lent
 
 
 @pytest.fixture

@@ -52,6 +52,10 @@ class PostgresAddress:
         """Run statements one by one on a connection of their own. Blocks, in an event loop too."""
         _in_own_loop(_execute(self.url, statements))
 
+    def fetch(self, statement: str, *values: object) -> list[Any]:
+        """The rows of a statement, likewise."""
+        return _in_own_loop(_fetch(self.url, statement, values))
+
     @contextmanager
     def fresh_database(self) -> Iterator[str]:
         """The URL of a new, empty database; dropped afterwards, whoever is still connected.
@@ -73,7 +77,7 @@ class PostgresAddress:
         A connection that was left open in a transaction holds its locks: then this raises LockNotAvailableError,
         because the test is not over.
         """
-        name = f"test_{uuid.uuid4().hex[:16]}"
+        name = f"perdure_test_{uuid.uuid4().hex[:16]}"
         try:
             yield name
         finally:
@@ -252,6 +256,14 @@ def _in_own_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
     """A loop in a thread of its own, so that fixtures of both kinds of tests may ask."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
+
+
+async def _fetch(url: str, statement: str, values: tuple[object, ...]) -> list[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        return list(await connection.fetch(statement, *values))
+    finally:
+        await connection.close()
 
 
 async def _execute(url: str, statements: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.store.base import Store
 
-_known = "memory://  sqlite:///path  (postgresql:// and redis:// are coming)"
+_known = "memory://  sqlite:///path  postgresql://host/database  (redis:// is coming)"
 
 
 def open_store(
@@ -52,6 +52,16 @@ def _sqlite(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: 
     )
 
 
+def _postgres(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool) -> Store:
+    try:
+        from perdure.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreRefused("Postgres needs a driver: pip install 'perdure[postgres]'") from error
+    return PostgresStore(url, namespace=namespace, clock=clock, ids=ids, lifecycle=lifecycle)
+
+
 def _namespaced(path: str, namespace: str | None) -> str:
     """A namespace is a file of its own: shop.db and namespace eu give shop.eu.db."""
     if namespace is None or not path:
@@ -63,4 +73,6 @@ def _namespaced(path: str, namespace: str | None) -> str:
 _makers: dict[str, Callable[[str, str | None, Clock, Ids, bool], Store]] = {
     "memory": _memory,
     "sqlite": _sqlite,
+    "postgresql": _postgres,
+    "postgres": _postgres,
 }

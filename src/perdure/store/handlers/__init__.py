@@ -1,9 +1,9 @@
-"""What each op does, once: the decisions that the memory and the SQLite store share.
+"""What each op does, once: the decisions that all stores share.
 
 A handler takes a `Tables` and an op, decides, writes rows and answers. It validates before its first write,
 so an op that cannot apply changes nothing and never spoils its batch. It reads no clock, makes no I/O of its
-own and calls no user code. Postgres and Redis say the same in their own languages; the conformance suite
-holds all four to it.
+own and calls no user code. So a decision can be made inside a transaction, as on SQLite, or away from the store and
+then be compared with it, as on Postgres (store/optimistic).
 """
 
 from collections.abc import Callable

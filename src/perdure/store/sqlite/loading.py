@@ -20,7 +20,7 @@ from perdure.model.records import (
     StepRecord,
     WatcherRecord,
 )
-from perdure.store.sqlite.prefetch import Wanted, wanted
+from perdure.store.prefetch import Wanted, wanted
 from perdure.store.sqlite.remembered import Remembered
 from perdure.store.sqlite.statements import (
     Statements,

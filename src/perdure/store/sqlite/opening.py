@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from perdure.errors import StoreRefused
-from perdure.store.sql import Migration, load_migrations
+from perdure.store.sql import Migration, load_migrations, older_code_line
 from perdure.store.sqlite.statements import Statements
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -20,9 +20,6 @@ Synchronous = Literal["FULL", "NORMAL"]
 migrations: Final[list[Migration]] = load_migrations(__package__)
 # The schema that this code writes.
 schema_known: Final = migrations[-1].number
-# A migration with this line takes nothing away that older code reads or writes. One without it
-# shuts older code out: to forget a line must not cost data.
-older_code_line: Final = "-- older code may go on"
 
 # STRICT tables came with 3.37, the operator ->> with 3.38.
 _sqlite_min = (3, 38, 0)

@@ -1,0 +1,135 @@
+"""What a batch rests on, and what it writes: one value, which the backend turns into one call."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.model import ops
+from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    CursorRecord,
+    DeadLetterRecord,
+    DeferredRecord,
+    EventRecord,
+    ItemRecord,
+    KeyRecord,
+    ParkedRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    SubscriptionRecord,
+    WatcherRecord,
+    WorkerRecord,
+    WorkflowRecord,
+)
+
+
+class SeenRun(msgspec.Struct, frozen=True, gc=False):
+    """A run that the decision looked at, and the version it had."""
+
+    run_id: str
+    change: int
+    bump: bool  # something that belongs to it changes: so does its version
+    # Its owner is another process, which may have added plain results meanwhile: those of `generation` must be older
+    # than what this batch adds. None: nobody else can have.
+    generation: int | None = None
+
+
+class SeenUnit(msgspec.Struct, frozen=True, gc=False):
+    """A topic, queue or reader that the decision rests on, and the version it had."""
+
+    kind: str
+    name: str
+    version: int
+    bump: bool
+    # Of a topic whose events were looked at: the newest one.
+    newest: int | None = None
+
+
+class RunChange(msgspec.Struct, frozen=True, gc=False):
+    """What can change of a run, apart from `continue_as`. `published` is None when it stays."""
+
+    run_id: str
+    status: str
+    owner: str | None
+    fence: int
+    revision: int
+    ready_at: int | None
+    finished_at: int | None
+    output: str | None
+    error: str | None
+    reason: str | None
+    pause_requested: bool
+    cancel_requested: bool
+    published: str | None
+
+
+class Changes(msgspec.Struct, kw_only=True, gc=False):
+    """Everything that one batch asks of the store."""
+
+    batch_id: str
+    now: int
+    seq: int  # greater than every number this batch has given
+    seq_before: int  # and this one smaller
+    head: int | None  # the ledger must end here; None: wherever it ends
+    decides_time: (
+        bool  # deadlines were found to have passed: nothing older may be recorded after it
+    )
+
+    runs: list[SeenRun]
+    units: list[SeenUnit]
+
+    new_runs: list[RunRecord]
+    changed_runs: list[RunChange]
+    renewed_runs: list[RunRecord]
+    gone_runs: list[str]
+    new_steps: list[StepRecord]
+    put_steps: list[StepRecord]
+    gone_steps: list[tuple[str, int, str]]
+    past_steps: list[tuple[str, int]]
+    new_watchers: list[WatcherRecord]
+    gone_watchers: list[tuple[str, str, int]]
+    new_signals: list[SignalRecord]
+    gone_signals: list[str]
+    put_cursors: list[CursorRecord]
+    new_items: list[ItemRecord]
+    gone_items: list[str]
+    new_keys: list[KeyRecord]
+    gone_keys: list[KeyRecord]
+    new_letters: list[DeadLetterRecord]
+    gone_letters: list[str]
+    new_events: list[EventRecord]
+    new_fan_outs: list[int]
+    gone_fan_outs: list[int]
+    trim: int | None
+    put_consumers: list[ConsumerRecord]
+    gone_consumers: list[str]
+    put_subscriptions: list[SubscriptionRecord]
+    gone_subscriptions: list[str]
+    put_parked: list[ParkedRecord]
+    gone_parked: list[tuple[str, int, str]]
+    put_deferred: list[DeferredRecord]
+    gone_deferred: list[tuple[int, str]]
+    put_workers: list[WorkerRecord]
+    gone_workers: list[str]
+    put_workflows: list[WorkflowRecord]
+    put_channels: list[ChannelRecord]
+    claims: list[ops.ClaimRuns]
+
+
+class Conflict(msgspec.Struct, frozen=True, gc=False):
+    """What the batch rests on was overtaken: nothing was written. All that is named is to be looked at anew."""
+
+    runs: tuple[str, ...] = ()
+    units: tuple[tuple[str, str], ...] = ()
+    seq: int = 0
+    head: int = 0
+    now: int = 0
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """The batch is committed. `head` is where the ledger ended before it."""
+
+    head: int
+    claimed: tuple[Any, ...] = ()  # for each claim: (its runs as slices, when the next is ready)

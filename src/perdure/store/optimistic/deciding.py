@@ -1,0 +1,270 @@
+"""From ops to a commit: look, decide, have it compared and written; if it was overtaken, look and decide anew.
+
+A decision is made by the shared handlers and changes nothing, so it can be made as often as it takes. What a handler
+asks for and nobody foresaw breaks it off; the ops after it are gone through all the same, only to learn what they will
+ask for, so that the number of looks does not grow with the batch.
+"""
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from perdure.model import ops
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.model.outcomes import Claimed
+from perdure.store.base import Applied, BatchFailed
+from perdure.store.handlers import HANDLERS
+from perdure.store.handlers.facts import FACTS
+from perdure.store.optimistic.changes import Changes, Conflict, Written
+from perdure.store.optimistic.known import FAN_OUTS, Known
+from perdure.store.optimistic.needs import Looks, Missing, Need
+from perdure.store.optimistic.placing import EXACT, Placing
+from perdure.store.optimistic.tables import OptimisticTables
+from perdure.store.optimistic.wait_rows import queue_part
+from perdure.store.prefetch import Wanted, wanted
+
+log = logging.getLogger("perdure.store")
+
+# Decisions are broken off once for each unforeseen look that depends on the one before: a handful.
+_looks_max = 64
+# Each time it is overtaken a batch has lost against one that was written: somebody got on. After so many times it
+# says so, and its caller tries its halves.
+_overtaken_max = 32
+_pause_s = 0.002
+
+
+class Backend(ABC):
+    """What a store that decides optimistically must be able to do."""
+
+    @abstractmethod
+    async def fetch(self, looks: Looks, needs: Iterable[Need]) -> None:
+        """Look all of this up and leave it in what is known, or among the answers."""
+
+    @abstractmethod
+    async def commit(self, changes: Changes) -> Written | Conflict:
+        """Take the locks, compare, write and commit; or change nothing and tell what was overtaken."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """The store's clock, as far as it is known here: never ahead of it."""
+
+
+class Decider:
+    """Applies batches, one after the other."""
+
+    def __init__(self, backend: Backend, ids: Ids, lifecycle: bool) -> None:
+        self.known = Known()
+        self._backend = backend
+        self._ids = ids
+        self._lifecycle = lifecycle
+        self._turn = asyncio.Lock()
+
+    async def apply(
+        self,
+        batch_id: str,
+        batch: Sequence[Op[Any]],
+        worker_id: str | None,
+        decided: Callable[[], None] | None = None,
+    ) -> list[Applied]:
+        async with self._turn:
+            for nth in range(_overtaken_max):
+                tables, applied, changes = await self._decide(batch_id, batch, worker_id)
+                if decided is not None:
+                    asyncio.get_running_loop().call_soon(decided)
+                    decided = None
+                answer = await self._commit(changes)
+                if isinstance(answer, Written):
+                    return self._finish(tables, answer, batch, applied)
+                self._unlearn(answer)
+                if nth:
+                    # Those who compete for the same rows must not meet again and again.
+                    await asyncio.sleep(random.random() * _pause_s * nth)
+            raise BatchFailed(f"overtaken {_overtaken_max} times by other processes")
+
+    async def _commit(self, changes: Changes) -> Written | Conflict:
+        try:
+            return await self._backend.commit(changes)
+        except BaseException:
+            # Nobody knows what was written.
+            self.known.forget()
+            raise
+
+    def _unlearn(self, conflict: Conflict) -> None:
+        known = self.known
+        for run_id in conflict.runs:
+            known.runs.pop(run_id, None)
+        for unit in conflict.units:
+            known.drop_unit(unit)
+        known.seq = max(known.seq, conflict.seq)
+        known.head = max(known.head, conflict.head)
+
+    # --- deciding ---
+
+    async def _decide(
+        self, batch_id: str, batch: Sequence[Op[Any]], worker_id: str | None
+    ) -> tuple[OptimisticTables, list[Applied], Changes]:
+        looks = Looks(self.known)
+        exact = any(type(op) in EXACT for op in batch)
+        needs: set[Need] = set(_foreseen(self.known, batch))
+        for _ in range(_looks_max):
+            if needs:
+                await self._backend.fetch(looks, needs)
+            tables = OptimisticTables(
+                looks,
+                now=self._backend.now(),
+                worker_id=worker_id,
+                lifecycle=self._lifecycle,
+                ids=self._ids,
+                exact=exact,
+            )
+            try:
+                applied = _apply_ops(tables, batch)
+                return tables, applied, tables.changes(batch_id)
+            except Missing as missing:
+                needs = missing.needs
+            except Exception as error:
+                raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        raise BatchFailed(f"a decision asked for more {_looks_max} times; last for {needs!r:.200}")
+
+    def _finish(
+        self,
+        tables: OptimisticTables,
+        written: Written,
+        batch: Sequence[Op[Any]],
+        applied: list[Applied],
+    ) -> list[Applied]:
+        """What follows a commit. Nothing here may make it look as if it had failed."""
+        known = self.known
+        placing = Placing(written.head)
+        try:
+            tables.remember(placing)
+        except Exception:
+            log.exception("after a commit")
+            known.forget()
+        known.head = max(known.head, placing.at(tables.last_position()))
+        claims = iter(written.claimed)
+        answers = []
+        for op, answer in zip(batch, applied, strict=True):
+            if op in tables.claims:
+                slices, next_at = next(claims)
+                for one in slices:
+                    known.learn_run(one)
+                answers.append(Applied(Claimed(tuple(one.run for one in slices), next_at), ()))
+                continue
+            outcome, wakes = placing.outcome(answer.outcome), placing.wakes(answer.wakes)
+            if outcome is answer.outcome and wakes is answer.wakes:
+                answers.append(answer)
+            else:
+                answers.append(Applied(outcome, wakes))
+        return answers
+
+
+def _apply_ops(tables: OptimisticTables, batch: Sequence[Op[Any]]) -> list[Applied]:
+    applied: list[Applied] = []
+    missing: set[Need] = set()
+    for op in batch:
+        try:
+            if type(op) is ops.ClaimRuns and not _is_built_on(op, batch):
+                outcome: Any = tables.claim_at_the_end(op)
+            else:
+                outcome = HANDLERS[type(op)](tables, op)
+        except Missing as unknown:
+            missing |= unknown.needs
+        except Exception:
+            # After one that was broken off half-way the rest is only gone through to see what it asks for.
+            if not missing:
+                raise
+        else:
+            applied.append(Applied(outcome, tuple(tables.wakes)))
+        tables.wakes.clear()
+    if missing:
+        raise Missing(missing)
+    return applied
+
+
+def _is_built_on(claim: ops.ClaimRuns, batch: Sequence[Op[Any]]) -> bool:
+    """Whether another op of the batch acts on what a claim is still to bring; nobody but a test knows that so early."""
+    return any(op is not claim and getattr(op, "fence", None) == claim.fence for op in batch)
+
+
+# --- what is needed anyway ---
+
+
+def _foreseen(known: Known, batch: Sequence[Op[Any]]) -> Iterable[Need]:
+    """What the ops will ask for, judged from the ops alone; what is missed here is asked for by the handlers."""
+    if FAN_OUTS not in known.units:
+        yield ("fan_outs",)
+        yield from (("topic", one) for one in FACTS if one not in known.topics)
+    yield from _about_runs(known, wanted(batch))
+    for op in batch:
+        look = _looks.get(type(op))
+        if look is not None:
+            yield from look(known, op)
+
+
+def _about_runs(known: Known, want: Wanted) -> Iterable[Need]:
+    runs = known.runs
+    yield from (("run", one) for one in want.runs - want.inside if one not in runs)
+    for one in want.inside:
+        kept = runs.get(one)
+        if kept is None or kept.watchers is None:
+            yield ("inside", one)
+    for one in want.targets:
+        kept = runs.get(one)
+        if kept is None or kept.on_run is None:
+            yield ("on_run", one)
+    yield from (("children", one) for one in want.parents)
+    yield from (("key", *one) for one in want.keys)
+
+
+def _emit(known: Known, op: ops.Emit) -> Iterable[Need]:
+    for new in op.events:
+        if new.type not in known.topics:
+            yield ("topic", new.type)
+        if not new.fresh:
+            yield ("event", new.event_id)
+        if ("topic", new.type) not in known.channels:
+            yield ("channel", "topic", new.type)
+
+
+def _put(known: Known, op: ops.Put) -> Iterable[Need]:
+    yield ("queue", op.queue, queue_part)
+
+
+def _suspend(known: Known, op: ops.Suspend) -> Iterable[Need]:
+    for wait in op.waits:
+        for condition in wait.on:
+            if condition.kind == "topic" and condition.target not in known.topics:
+                yield ("topic", condition.target)
+            elif condition.kind == "queue":
+                yield ("queue", condition.target, queue_part)
+
+
+def _record_send(known: Known, op: ops.RecordSend) -> Iterable[Need]:
+    look = _looks.get(type(op.send))
+    if look is not None:
+        yield from look(known, op.send)
+
+
+def _effects(known: Known, op: ops.AdvanceCursor | ops.CommitEffects) -> Iterable[Need]:
+    yield ("consumer", op.name if isinstance(op, ops.AdvanceCursor) else op.consumer)
+    for effect in op.effects:
+        look = _looks.get(type(effect.op))
+        if look is not None:
+            yield from look(known, effect.op)
+
+
+_looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
+    ops.Suspend: _suspend,
+    ops.RecordSend: _record_send,
+    ops.Emit: _emit,
+    ops.Put: _put,
+    ops.FireTimers: lambda known, op: [("deadlines", op.limit + 1), ("expiries", op.limit + 1)],
+    ops.Recover: lambda known, op: [("orphans", op.limit), ("workers",)],
+    ops.AdvanceCursor: _effects,
+    ops.CommitEffects: _effects,
+}

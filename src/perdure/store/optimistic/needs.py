@@ -1,0 +1,72 @@
+"""What a decision must know of the store: asked for by name, fetched by the backend, many at once.
+
+A need is a tuple whose first part says what it is about. Those about runs, topics, queues and the catalogue add to
+what is known from batch to batch; the answers to all others count for one batch only.
+
+    ("run", run_id)                     the run alone, or that there is none
+    ("inside", run_id)                  the run, what it waits for, what is buffered for it, its cursors
+    ("on_run", run_id)                  who waits for it to end
+    ("children", run_id)                the runs it started that live
+    ("step", run_id, generation, path)  a living row
+    ("steps", run_id, generation)       all rows of a generation
+    ("key", scope, key), ("letter", id), ("letters", run_id)
+    ("topic", name)                     whether anybody waits for it, and where its newest event is
+    ("watching", topic, entity, position, recorded_at, limit)
+    ("queue", name, limit)              its first items, and who has waited longest for one
+    ("items", name, put_by, limit)
+    ("event", event_id), ("event_at", position)
+    ("next_event", topic, entity, after, recorded_by, newest, repeats)
+    ("fan_outs",), ("first_position",), ("position_at", recorded_at), ("oldest_needed", idle_before)
+    ("deadlines", limit), ("expiries", limit), ("orphans", limit), ("finished", before, limit)
+    ("ready", workflows, now, limit), ("ready_later", workflows, now)
+    ("expired_keys", limit), ("started_under", root_id, limit)
+    ("consumer", name), ("consumers",), ("subscription", name), ("parked", consumer, position, subscription)
+    ("parked_by", consumer), ("deferred", position, subscription), ("deferred_by", subscription)
+    ("workers",), ("workflow", name, version), ("channel", kind, name)
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.store.optimistic.known import Known, Slice, Unit
+
+Need = tuple[Any, ...]
+
+
+class Missing(Exception):
+    """A decision cannot be made before these are known."""
+
+    def __init__(self, needs: Iterable[Need]) -> None:
+        super().__init__()
+        self.needs = set(needs)
+
+
+class Looks:
+    """What was looked up for one decision, call after call.
+
+    A decision may rest on several looks. What was seen at one version of a run or unit must not be taken for that of a
+    later look: the version that was seen first stays, and if another was seen since, the commit will tell.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self.known = known
+        self.answers: dict[Need, Any] = {}
+        self._runs: dict[str, int] = {}
+        self._units: dict[Unit, int] = {}
+
+    def learn_run(self, found: Slice) -> None:
+        if self._runs.setdefault(found.run.run_id, found.change) == found.change:
+            self.known.learn_run(found)
+
+    def learn_none(self, run_id: str) -> None:
+        """There is no such run."""
+        if run_id not in self._runs:
+            self.known.runs.pop(run_id, None)
+            self.answers["run", run_id] = None
+
+    def learn_unit(self, unit: Unit, version: int) -> bool:
+        """Whether what was read along with it counts."""
+        if self._units.setdefault(unit, version) != version:
+            return False
+        self.known.learn_unit(unit, version)
+        return True

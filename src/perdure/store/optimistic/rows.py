@@ -1,0 +1,103 @@
+"""What all rooms of a batch share: what is known, what was looked at, and what was asked for in vain.
+
+A batch changes copies (`_mine`), so that a decision that cannot be finished, or is overtaken, leaves what is known as
+it was. Whatever it looks at is noted: the commit compares it with the store.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.model.status import LIVE
+from perdure.store.optimistic.known import NEW, Slice, Unit
+from perdure.store.optimistic.needs import Looks, Missing, Need
+from perdure.store.tables import Tables
+
+
+class LookedAt(Tables):
+    """The slices, units and answers of one batch."""
+
+    def __init__(self, looks: Looks) -> None:
+        self._known = looks.known
+        self._answers = looks.answers
+        self._work: dict[str, Slice] = {}  # runs that this batch changes, as they are by now
+        self._seen: dict[str, Slice] = {}  # runs that it looked at, as they are known
+        self._bumped: set[str] = set()  # those whose version moves
+        self._deleted: dict[str, None] = {}
+        self._units: dict[Unit, bool] = {}  # that it rests on, and whether their version moves
+
+    # --- runs ---
+
+    def _slice(self, run_id: str) -> Slice | None:
+        """A run as this batch has it by now; None if there is none."""
+        kept = self._work.get(run_id)
+        if kept is not None:
+            return kept
+        kept = self._seen.get(run_id)
+        if kept is not None:
+            return None if run_id in self._deleted else kept
+        kept = self._known.runs.get(run_id)
+        if kept is None:
+            if self._answers.get(("run", run_id), True) is None:
+                return None
+            raise Missing([("run", run_id)])
+        self._seen[run_id] = kept
+        return kept
+
+    def _inside(self, run_id: str) -> Slice | None:
+        """The same with all that belongs to it."""
+        kept = self._slice(run_id)
+        if kept is not None and kept.watchers is None:
+            raise Missing([("inside", run_id)])
+        return kept
+
+    def _mine(self, run_id: str) -> Slice:
+        """A run to be changed."""
+        kept = self._work.get(run_id)
+        if kept is None:
+            found = self._slice(run_id)
+            if found is None:
+                raise ValueError(f"no run of the id {run_id!r}")
+            kept = self._work[run_id] = found.copy()
+        if kept.change != NEW:
+            self._bumped.add(run_id)
+        return kept
+
+    def _my_inside(self, run_id: str) -> Slice:
+        if run_id not in self._work:
+            self._inside(run_id)
+        kept = self._mine(run_id)
+        if kept.watchers is None:
+            raise Missing([("inside", run_id)])
+        return kept
+
+    def _ask_inside(self, run_ids: Iterable[str]) -> None:
+        """Ask for many at once, or each would be asked for in a call of its own."""
+        missing: list[Need] = []
+        for run_id in run_ids:
+            try:
+                self._inside(run_id)
+            except Missing:
+                missing.append(("inside", run_id))
+        if missing:
+            raise Missing(missing)
+
+    def _lives(self, run_id: str) -> bool:
+        kept = self._slice(run_id)
+        return kept is not None and kept.run.status in LIVE
+
+    def _forget_run(self, run_id: str) -> None:
+        """A run goes, and with it what this batch has added to it so far. Each room knows its own."""
+        self._work.pop(run_id, None)
+
+    # --- the rest ---
+
+    def _answer(self, *need: Any) -> Any:
+        """What the store said to that need in this batch."""
+        try:
+            return self._answers[need]
+        except KeyError:
+            raise Missing([need]) from None
+
+    def _rest_on(self, unit: Unit, *, bump: bool = False) -> None:
+        """The decision counts only if nobody moves this unit meanwhile; with `bump` it moves it itself."""
+        self._units[unit] = self._units.get(unit, False) or bump

@@ -1,0 +1,134 @@
+"""Runs: by id from their slices; by age, owner or end from an index of the store, and then looked at one by one.
+
+What an index says may be overtaken by this very batch, so each run it names is judged by its slice. Whoever asks for a
+bounded number and loses some that way is given fewer, and asks again in its next batch.
+"""
+
+from collections.abc import Iterable
+
+from perdure.model import ops
+from perdure.model.outcomes import Claimed
+from perdure.model.records import RunRecord
+from perdure.model.status import LIVE
+from perdure.store.optimistic.known import Slice
+from perdure.store.optimistic.needs import Looks
+from perdure.store.optimistic.rows import LookedAt
+
+
+class RunRows(LookedAt):
+    """The runs of one batch."""
+
+    def __init__(self, looks: Looks) -> None:
+        super().__init__(looks)
+        self._new_runs: dict[str, None] = {}
+        self._put_runs: dict[str, None] = {}
+        self._new_children: dict[str, list[str]] = {}
+        self.claims: list[ops.ClaimRuns] = []  # that the store is to make itself
+
+    def run(self, run_id: str) -> RunRecord | None:
+        kept = self._slice(run_id)
+        return None if kept is None else kept.run
+
+    def add_run(self, run: RunRecord) -> None:
+        run_id = run.run_id
+        if run_id in self._work or (run_id in self._seen and run_id not in self._deleted):
+            raise ValueError(f"second run of the id {run_id!r}")
+        self._work[run_id] = Slice.born(run)
+        self._new_runs[run_id] = None
+        self._note_child(run)
+
+    def _note_child(self, run: RunRecord) -> None:
+        if run.parent_run_id is not None:
+            self._new_children.setdefault(run.parent_run_id, []).append(run.run_id)
+
+    def put_run(self, run: RunRecord) -> None:
+        kept = self._mine(run.run_id)
+        if kept.run.finished_at is not None and run.finished_at is None:  # retried
+            self._note_child(run)
+        kept.run = run
+        if run.run_id not in self._new_runs:
+            self._put_runs[run.run_id] = None
+
+    def delete_run(self, run_id: str) -> None:
+        if self._slice(run_id) is not None:
+            self._forget_run(run_id)
+
+    def _forget_run(self, run_id: str) -> None:
+        super()._forget_run(run_id)
+        self._put_runs.pop(run_id, None)
+        self._new_runs.pop(run_id, None)
+        # Also one that is new: what it refers to in other tables may be there.
+        self._deleted[run_id] = None
+
+    def children(self, run_id: str) -> list[str]:
+        kept = self._slice(run_id)
+        if kept is None or run_id in self._new_runs:
+            stored: list[str] = []
+        else:
+            stored = self._answer("children", run_id)
+        found = {*stored, *self._new_children.get(run_id, ())}
+        self._ask_inside(found)
+        return sorted(
+            one
+            for one in found
+            if (run := self.run(one)) and run.status in LIVE and run.parent_run_id == run_id
+        )
+
+    def claim_at_the_end(self, op: ops.ClaimRuns) -> Claimed:
+        """Have the store itself make a claim, after all else in the batch: it steps over what others are taking."""
+        self.claims.append(op)
+        return Claimed((), None)
+
+    def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
+        known = tuple(dict.fromkeys(workflows))
+        found: list[str] = self._answer("ready", known, self.now, limit)
+        self._ask_inside(found)
+        ready = [one for one in self._claimable(found, known) if (one.ready_at or 0) <= self.now]
+        return sorted(ready, key=lambda one: (one.ready_at or 0, one.run_id))[:limit]
+
+    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
+        known = tuple(dict.fromkeys(workflows))
+        found: list[str] = self._answer("ready_later", known, self.now)
+        self._ask_inside(found)
+        later = [one.ready_at for one in self._claimable(found, known) if one.ready_at is not None]
+        return min((at for at in later if at > self.now), default=None)
+
+    def _claimable(
+        self, stored: Iterable[str], known: tuple[tuple[str, int], ...]
+    ) -> list[RunRecord]:
+        """Those that the store named, and those that this batch made so, if they are still for anybody to claim."""
+        runs = (self.run(one) for one in dict.fromkeys((*stored, *self._work)))
+        return [
+            one
+            for one in runs
+            if one is not None and one.ready_at is not None and (one.workflow, one.version) in known
+        ]
+
+    def started_under(self, root_id: str, limit: int) -> int:
+        stored: int = self._answer("started_under", root_id, limit)
+        born = sum(self._work[one].run.root_id == root_id for one in self._new_runs)
+        return min(limit, stored + born)
+
+    def orphans(self, limit: int) -> list[RunRecord]:
+        found: list[str] = self._answer("orphans", limit)
+        self._ask_inside(found)
+        runs = [self.run(one) for one in found]
+        return [one for one in runs if one is not None and self._is_orphan(one)]
+
+    def _is_orphan(self, run: RunRecord) -> bool:
+        return run.status == "running" and (run.owner is None or not self.is_live(run.owner))
+
+    def finished_before(self, at: int, limit: int) -> list[str]:
+        stored: list[str] = self._answer("finished", at, limit)
+        self._ask_inside(stored)
+        mine = [one for one in self._work if one not in stored and self._is_past(one, at)]
+        runs = [self.run(one) for one in (*stored, *mine)]
+        ended = [(one.finished_at, one.run_id) for one in runs if one and one.finished_at]
+        return [run_id for _, run_id in sorted(ended)[:limit]]
+
+    def _is_past(self, run_id: str, at: int) -> bool:
+        """Of those that this batch has ended: whether it ended before, and no living run refers to it."""
+        run = self.run(run_id)
+        if run is None or run.finished_at is None or run.finished_at >= at:
+            return False
+        return not self.watchers_on_run(run_id) and not self.children(run_id)

@@ -1,0 +1,1 @@
+"""A namespace in a Postgres schema, shared by many processes."""

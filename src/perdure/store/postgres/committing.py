@@ -1,0 +1,145 @@
+"""Changes to the one call that writes them, and its answer back."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from perdure.model import ops
+from perdure.store.optimistic.changes import Changes, Conflict, Written
+from perdure.store.optimistic.known import Slice
+from perdure.store.optimistic.placing import UNPLACED
+from perdure.store.postgres.connecting import Connection
+from perdure.store.postgres.fetching import RunRow, as_json
+from perdure.store.postgres.statements import Statements
+
+# Parts of a batch that are seldom there travel together.
+_rest: Final = (
+    "renewed_runs",
+    "gone_runs",
+    "new_letters",
+    "gone_letters",
+    "gone_keys",
+    "new_fan_outs",
+    "gone_fan_outs",
+    "put_consumers",
+    "gone_consumers",
+    "put_subscriptions",
+    "gone_subscriptions",
+    "put_parked",
+    "put_deferred",
+    "put_workers",
+    "gone_workers",
+    "put_workflows",
+    "put_channels",
+)
+
+# Unique keys, and rows that were to be there: what a decision saw is no longer so.
+OVERTAKEN: Final = (asyncpg.UniqueViolationError,)
+_overtaken_state: Final = "PD003"
+
+
+class _Claimed(msgspec.Struct, frozen=True):
+    runs: list[RunRow]
+    next_at: int | None
+
+
+_decode_conflict = msgspec.json.Decoder(Conflict).decode
+_decode_claimed = msgspec.json.Decoder(list[_Claimed]).decode
+
+
+def is_overtaken(error: asyncpg.PostgresError) -> bool:
+    """Whether the server found by itself, while writing, that the decision no longer holds."""
+    return isinstance(error, OVERTAKEN) or error.sqlstate == _overtaken_state
+
+
+def everything(changes: Changes) -> Conflict:
+    """When nobody says what was overtaken, all that the decision looked at may be."""
+    return Conflict(
+        runs=tuple(one.run_id for one in changes.runs),
+        units=tuple((one.kind, one.name) for one in changes.units),
+    )
+
+
+async def apply(
+    connection: Connection, statements: Statements, changes: Changes
+) -> tuple[Written | Conflict, int, int]:
+    """Make the call; gives its answer, the server's clock, and the greatest number in what was claimed."""
+    statement = statements["apply"]
+    row = await connection.fetchrow(statement.text, *statement.values(_parameters(changes)))
+    assert row is not None
+    if row["conflict"] is not None:
+        return _decode_conflict(row["conflict"]), row["clock"], 0
+    claimed = _decode_claimed(row["claimed"] or "[]")
+    slices = tuple(
+        (tuple(Slice(row.run, row.change) for row in one.runs), one.next_at) for one in claimed
+    )
+    seq = max((row.seq for one in claimed for row in one.runs), default=0)
+    return Written(row["head"] or 0, slices), row["clock"], seq
+
+
+def _parameters(changes: Changes) -> dict[str, Any]:
+    return {
+        "batch_id": changes.batch_id,
+        "now": changes.now,
+        "seq": changes.seq,
+        "seq_before": changes.seq_before,
+        "needs_head": _needs_head(changes),
+        "head": changes.head,
+        "units": as_json(changes.units),
+        "runs": as_json(changes.runs),
+        "new_runs": as_json(changes.new_runs),
+        "changed_runs": as_json(changes.changed_runs),
+        "new_steps": as_json(changes.new_steps),
+        "put_steps": as_json(changes.put_steps),
+        "new_watchers": as_json(changes.new_watchers),
+        "gone_watchers": as_json(_named(changes.gone_watchers, "run_id", "path", "ix")),
+        "new_signals": as_json(changes.new_signals),
+        "gone_signals": as_json(changes.gone_signals),
+        "put_cursors": as_json(changes.put_cursors),
+        "new_items": as_json(changes.new_items),
+        "gone_items": as_json(changes.gone_items),
+        "new_keys": as_json(changes.new_keys),
+        "new_events": as_json(changes.new_events),
+        "claims": as_json(map(_claim, changes.claims)),
+        "rest": _rest_of(changes),
+    }
+
+
+def _needs_head(changes: Changes) -> bool:
+    """Whether the end of the ledger matters: something is appended, placed, or judged by it."""
+    if changes.new_events or changes.new_runs or changes.head is not None or changes.decides_time:
+        return True
+    return any(one.position >= UNPLACED for one in changes.put_cursors) or any(
+        one.after >= UNPLACED for one in changes.new_watchers
+    )
+
+
+def _named(rows: Iterable[tuple[Any, ...]], *names: str) -> Iterable[dict[str, Any]]:
+    return (dict(zip(names, row, strict=True)) for row in rows)
+
+
+def _claim(op: ops.ClaimRuns) -> dict[str, Any]:
+    return {
+        "worker_id": op.worker_id,
+        "fence": op.fence,
+        "limit": op.limit,
+        "workflows": list(_named(dict.fromkeys(op.workflows), "name", "version")),
+    }
+
+
+def _rest_of(changes: Changes) -> str | None:
+    rest: dict[str, Any] = {name: rows for name in _rest if (rows := getattr(changes, name))}
+    if changes.trim is not None:
+        rest["trim"] = changes.trim
+    if changes.past_steps:
+        rest["past_steps"] = list(_named(changes.past_steps, "run_id", "generation"))
+    if changes.gone_steps:
+        rest["gone_steps"] = list(_named(changes.gone_steps, "run_id", "generation", "path"))
+    if changes.gone_parked:
+        names = ("consumer", "position", "subscription")
+        rest["gone_parked"] = list(_named(changes.gone_parked, *names))
+    if changes.gone_deferred:
+        rest["gone_deferred"] = list(_named(changes.gone_deferred, "position", "subscription"))
+    return msgspec.json.encode(rest).decode() if rest else None

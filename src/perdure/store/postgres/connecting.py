@@ -1,0 +1,161 @@
+"""Connections to the server: how they are made, what is set on them, what is refused.
+
+One connection writes; a few read; a life sign and the hints of others have one each. After an error whose effect is
+unknown, or a cancelled call, a connection is thrown away, never used again: the next answer on it could be another's.
+"""
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from perdure.errors import StoreRefused
+
+if TYPE_CHECKING:
+    # Only the stubs know that it is generic.
+    Connection = asyncpg.Connection[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection
+
+version_min: Final = 14
+_connect_s: Final = 10.0
+
+# Set on every connection that is ours alone. Behind a pooler there is no session to set anything on: the functions
+# set for themselves what the writing needs.
+_settings: Final[dict[str, str]] = {
+    "application_name": "perdure",
+    "default_transaction_isolation": "read committed",
+    # A client that stopped in the midst of a transaction must not hold its locks for ever.
+    "idle_in_transaction_session_timeout": "60s",
+    "statement_timeout": "60s",
+    "lock_timeout": "15s",
+    # Plans by index, also on tables that were never analysed; see functions/apply_v1.sql.
+    "enable_seqscan": "off",
+    "jit": "off",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+
+
+class Options(NamedTuple):
+    """What a URL says: where the server is, and how to speak to it."""
+
+    url: str
+    listen_url: str | None  # for hints, past a pooler; None: no hints
+    pgbouncer: bool
+    relaxed: bool  # synchronous_commit may be off
+
+
+def parse_url(url: str) -> Options:
+    """Our own options are taken out of the URL; what is left is the driver's."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    pgbouncer = _flag(url, options, "pgbouncer", False)
+    notify = _flag(url, options, "notify", not pgbouncer)
+    relaxed = _flag(url, options, "relaxed", False)
+    listen_url = options.pop("listen_url", None)
+    scheme = "postgresql" if parts.scheme == "postgres" else parts.scheme
+    plain = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
+    if listen_url is None and notify:
+        listen_url = plain
+    return Options(plain, listen_url, pgbouncer, relaxed)
+
+
+def _flag(url: str, options: dict[str, str], name: str, usual: bool) -> bool:
+    value = options.pop(name, None)
+    if value is None:
+        return usual
+    if value not in ("0", "1"):
+        raise StoreRefused(f"{without_password(url)}: {name} is 0 or 1, not {value!r}")
+    return value == "1"
+
+
+def without_password(url: str) -> str:
+    """A URL that may be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{place}"))
+
+
+async def connect(options: Options, *, url: str | None = None) -> Connection:
+    """A connection that may write. Raises StoreRefused for what will not change by itself, else the driver's errors."""
+    pooled = options.pgbouncer and url is None
+    arguments: dict[str, Any] = {"statement_cache_size": 0} if pooled else {}
+    if not pooled:
+        arguments["server_settings"] = _settings
+    try:
+        connection: Connection = await asyncpg.connect(
+            url or options.url, timeout=_connect_s, **arguments
+        )
+    except (
+        asyncpg.InvalidPasswordError,
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
+        asyncpg.InsufficientPrivilegeError,
+        asyncpg.exceptions.ClientConfigurationError,
+        ssl.SSLError,
+        ValueError,
+    ) as error:
+        raise StoreRefused(f"{without_password(options.url)}: {error}") from error
+    try:
+        await _refuse_standby(connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def _refuse_standby(connection: Connection) -> None:
+    # At each connection: a name may lead to another server by now.
+    if await connection.fetchval("select pg_is_in_recovery()"):
+        raise StoreRefused(
+            "this server is a standby, which cannot write: give the address of the primary, or add "
+            "target_session_attrs=primary to a URL with several hosts"
+        )
+
+
+async def check_server(connection: Connection, options: Options) -> None:
+    """Raises StoreRefused for a server that cannot keep our promises, with what to do about it."""
+    number = connection.get_server_version().major
+    if number < version_min:
+        raise StoreRefused(f"Postgres {number} is too old: {version_min} or newer is needed")
+    settings = await connection.fetch(
+        "select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'server_encoding')"
+    )
+    found = {row["name"]: row["setting"] for row in settings}
+    if found["fsync"] != "on":
+        raise StoreRefused(
+            "this server runs with fsync=off: a crash of its machine can lose or break what was acknowledged; "
+            "set fsync=on and restart it"
+        )
+    if found["synchronous_commit"] == "off" and not options.relaxed:
+        raise StoreRefused(
+            "synchronous_commit is off for this role or database: a crash can lose what was just acknowledged; "
+            "set it to on, or accept that with ?relaxed=1"
+        )
+    if found["server_encoding"] != "UTF8":
+        raise StoreRefused(
+            f"the database is encoded as {found['server_encoding']}: create one with encoding UTF8"
+        )
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error says that the connection is gone, and so nothing about what was under way."""
+    return isinstance(
+        error,
+        asyncpg.PostgresConnectionError
+        | asyncpg.InterfaceError
+        | asyncpg.exceptions.AdminShutdownError
+        | asyncpg.exceptions.CrashShutdownError
+        | asyncpg.exceptions.CannotConnectNowError
+        | asyncpg.exceptions.IdleInTransactionSessionTimeoutError
+        | asyncpg.exceptions.InternalClientError
+        | OSError
+        | asyncio.IncompleteReadError
+        | TimeoutError,
+    )

@@ -1,0 +1,379 @@
+"""Needs to rows: nearly all by one call, what is asked for seldom by a statement of its own."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.model.records import (
+    RUNNER,
+    ChannelRecord,
+    ConsumerRecord,
+    CursorRecord,
+    DeadLetterRecord,
+    DeferredRecord,
+    EventRecord,
+    ItemRecord,
+    KeyRecord,
+    ParkedRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    SubscriptionRecord,
+    WatcherRecord,
+    WorkerRecord,
+    WorkflowRecord,
+)
+from perdure.store.optimistic.known import CATALOGUE, FAN_OUTS, LEDGER, Slice, Topic, Unit
+from perdure.store.optimistic.needs import Looks, Need
+from perdure.store.postgres.connecting import Connection
+from perdure.store.postgres.statements import Statements
+
+Answers = dict[Need, Any]
+Record = TypeVar("Record")
+
+
+class RunRow(msgspec.Struct, frozen=True, gc=False):
+    """A run with its version and the last number of its history."""
+
+    run: RunRecord
+    change: int
+    seq: int
+
+
+decode_rows = msgspec.json.Decoder(list[RunRow]).decode
+decode_runs = msgspec.json.Decoder(list[RunRecord]).decode
+decode_steps = msgspec.json.Decoder(list[StepRecord]).decode
+decode_watchers = msgspec.json.Decoder(list[WatcherRecord]).decode
+_decode_watcher_lists = msgspec.json.Decoder(list[list[WatcherRecord]]).decode
+decode_signals = msgspec.json.Decoder(list[SignalRecord]).decode
+decode_keys = msgspec.json.Decoder(list[KeyRecord]).decode
+decode_events = msgspec.json.Decoder(list[EventRecord]).decode
+decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
+decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
+decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
+decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
+_decode_item_lists = msgspec.json.Decoder(list[list[ItemRecord]]).decode
+decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
+decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
+decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
+decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
+decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
+decode_workers = msgspec.json.Decoder(list[WorkerRecord]).decode
+decode_ids = msgspec.json.Decoder(list[str]).decode
+decode_positions = msgspec.json.Decoder(list[int]).decode
+_decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
+_decode_topics = msgspec.json.Decoder(list[tuple[str, int, bool, int]]).decode
+_decode_units = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
+_decode_place = msgspec.json.Decoder(tuple[int, str]).decode
+
+# What the one call knows how to look up.
+_common = frozenset(
+    "run inside on_run children step key topic watching queue unit event event_at fan_outs".split()
+)
+
+
+def as_json(rows: Iterable[Any]) -> str | None:
+    """Rows for the server; None for none."""
+    listed = list(rows)
+    return msgspec.json.encode(listed).decode() if listed else None
+
+
+def workflows_json(workflows: Iterable[tuple[str, int]]) -> str:
+    """Workflows that somebody knows, for the server."""
+    known = [{"name": name, "version": version} for name, version in dict.fromkeys(workflows)]
+    return msgspec.json.encode(known).decode()
+
+
+class Fetcher:
+    """Looks needs up on one connection."""
+
+    def __init__(self, statements: Statements, now: Callable[[], int]) -> None:
+        self._statements = statements
+        self._now = now
+
+    async def fetch(self, connection: Connection, looks: Looks, needs: Iterable[Need]) -> int:
+        """Leave what was asked for among what is known and the answers; gives the server's clock.
+
+        Versions come first, with the one call; whatever is read after them is no older than they say.
+        """
+        asked: dict[str, list[Need]] = defaultdict(list)
+        for need in needs:
+            asked[need[0]].append(need)
+        clock = await self._fetch_common(connection, looks, asked)
+        for kind, seldom in asked.items():
+            if kind not in _common:
+                for need in seldom:
+                    looks.answers[need] = await self._look(connection, looks, need)
+        return clock
+
+    async def row(self, connection: Connection, name: str, /, **params: Any) -> Any:
+        statement = self._statements[name]
+        return await connection.fetchrow(statement.text, *statement.values(params))
+
+    # --- the one call ---
+
+    async def _fetch_common(
+        self, connection: Connection, looks: Looks, asked: dict[str, list[Need]]
+    ) -> int:
+        runs = {need[1] for kind in ("run", "step", "steps", "letters") for need in asked[kind]}
+        units = {unit for kind in asked for need in asked[kind] for unit in _units_of(need)}
+        row = await self.row(
+            connection,
+            "fetch",
+            runs=list(runs) or None,
+            inside=_names(asked["inside"]),
+            on_run=_names(asked["on_run"]),
+            children=_names(asked["children"]),
+            steps=_rows(asked["step"], "run_id", "generation", "path"),
+            keys=_rows(asked["key"], "scope", "key"),
+            topics=_names(asked["topic"]),
+            watching=_rows(
+                asked["watching"], "topic", "entity", "position", "recorded_at", "limit"
+            ),
+            queues=_rows(asked["queue"], "name", "limit"),
+            units=as_json({"kind": kind, "name": name} for kind, name in sorted(units)),
+            events=_names(asked["event"]),
+            positions=_names(asked["event_at"]),
+            fan_outs=bool(asked["fan_outs"]),
+        )
+        looks.known.head = max(looks.known.head, row["head"])
+        _learn_units(looks, row)
+        _learn_runs(looks, asked, row)
+        _answer(looks.answers, asked, row)
+        clock: int = row["clock"]
+        return clock
+
+    # --- what is asked for seldom ---
+
+    async def _look(self, connection: Connection, looks: Looks, need: Need) -> Any:
+        kind, *args = need
+        plain = _seldom.get(kind)
+        if plain is not None:
+            name, names, decode = plain
+            params = dict(zip(names, args, strict=True))
+            found = decode((await self.row(connection, name, **params))[0])
+            return found if kind in _lists else next(iter(found), None)
+        match kind:
+            case "next_event":
+                return await self.next_event(connection, *args)
+            case "first_position":
+                return (await self.row(connection, "span"))[0]
+            case "position_at":
+                return await self.position_at(connection, *args)
+            case "oldest_needed":
+                row = await self.row(
+                    connection, "oldest_needed", idle_before=args[0], runner=RUNNER
+                )
+                return min((_decode_place(one) for one in row if one is not None), default=None)
+            case "orphans":
+                owners = await self.dead_owners(connection)
+                row = await self.row(connection, "orphans", owners=owners, limit=args[0])
+                return decode_ids(row[0])
+            case "ready":
+                known, now, limit = args
+                row = await self.row(
+                    connection, "ready", workflows=workflows_json(known), now=now, limit=limit
+                )
+                return decode_ids(row[0])
+            case "ready_later":
+                known, now = args
+                row = await self.row(
+                    connection, "ready_later", workflows=workflows_json(known), now=now
+                )
+                return decode_ids(row[0])
+            case "expired_keys":
+                row = await self.row(connection, "expired_keys", now=self._now(), limit=args[0])
+                return decode_keys(row[0])
+            case "started_under":
+                row = await self.row(connection, "started_under", root_id=args[0], limit=args[1])
+                return row[0]
+            case "workflow":
+                lines, version = await self.row(
+                    connection, "workflow", name=args[0], version=args[1]
+                )
+                if looks.learn_unit(CATALOGUE, version):
+                    looks.known.workflows[args[0], args[1]] = _first(decode_workflows(lines))
+            case "channel":
+                lines, version = await self.row(connection, "channel", kind=args[0], name=args[1])
+                if looks.learn_unit(CATALOGUE, version):
+                    looks.known.channels[args[0], args[1]] = _first(decode_channels(lines))
+            case _:
+                raise AssertionError(f"nobody knows how to look up {need!r}")
+        return None
+
+    async def next_event(
+        self,
+        connection: Connection,
+        topic: str,
+        entity: str,
+        after: int,
+        recorded_by: int | None,
+        newest: bool,
+        repeats: bool,
+    ) -> EventRecord | None:
+        """The first event of a topic after a position, or the newest; also for reads."""
+        params: dict[str, Any] = {"type": topic, "after": after}
+        params |= {"recorded_by": recorded_by, "repeats": repeats}
+        name = "next_event"
+        if entity:
+            params["entity_type"], params["entity_id"] = entity.split("/", 1)
+            name = "next_event_about_run" if entity.startswith("run/") else "next_event_about"
+        ordered = self._statements.ordered(name, "desc" if newest else "asc")
+        row = await connection.fetchrow(ordered.text, *ordered.values(params))
+        assert row is not None
+        return _first(decode_events(row[0]))
+
+    async def position_at(self, connection: Connection, recorded_at: int) -> int:
+        """The position before the first event recorded at that time or later: found by halving, for time goes up."""
+        first, last = await self.row(connection, "span")
+        low, high = first, last + 1
+        while low < high:
+            middle = (low + high) // 2
+            if (await self.row(connection, "recorded_at", position=middle))[0] < recorded_at:
+                low = middle + 1
+            else:
+                high = middle
+        found: int = low - 1
+        return found
+
+    async def dead_owners(self, connection: Connection) -> list[str]:
+        """Those who are said to run something and live no more."""
+        return decode_ids((await self.row(connection, "owners", now=self._now()))[0])
+
+
+# Needs that one statement answers: its name, its parameters, and how rows are read. The lists are told apart below.
+_seldom: dict[str, tuple[str, tuple[str, ...], Callable[[str], list[Any]]]] = {
+    "steps": ("steps", ("run_id", "generation"), decode_steps),
+    "letter": ("letter", ("dead_letter_id",), decode_letters),
+    "letters": ("letters", ("run_id",), decode_letters),
+    "items": ("items", ("queue", "put_before", "limit"), decode_items),
+    "deadlines": ("deadlines", ("limit",), decode_watchers),
+    "expiries": ("expiries", ("limit",), decode_signals),
+    "finished": ("finished", ("before", "limit"), decode_ids),
+    "consumer": ("consumer", ("name",), decode_consumers),
+    "consumers": ("consumers", (), decode_consumers),
+    "subscription": ("subscription", ("name",), decode_subscriptions),
+    "parked": ("parked_event", ("consumer", "position", "subscription"), decode_parked),
+    "deferred": ("deferred_start", ("position", "subscription"), decode_deferred),
+    "workers": ("workers", (), decode_workers),
+}
+_lists = frozenset(
+    {"steps", "letters", "items", "deadlines", "expiries", "finished", "consumers", "workers"}
+)
+
+
+def _units_of(need: Need) -> Iterable[Unit]:
+    """The units by whose version an answer counts."""
+    match need[0]:
+        case "unit":
+            yield need[1], need[2]
+        case "queue" | "items":
+            yield "queue", need[1]
+        case "consumer" | "parked":
+            yield "consumer", need[1]
+        case "subscription":
+            yield "subscription", need[1]
+        case "deferred":
+            yield "deferred", ""
+        case "first_position" | "consumers":
+            yield LEDGER
+        case "fan_outs":
+            yield FAN_OUTS
+
+
+def _learn_units(looks: Looks, row: Any) -> None:
+    for kind, name, version in _decode_units(row["units"] or "[]"):
+        counts = looks.learn_unit((kind, name), version)
+        if (kind, name) == FAN_OUTS and counts and row["fan_outs"] is not None:
+            looks.known.fan_outs[:] = decode_positions(row["fan_outs"])
+    for name, version, watched, newest in _decode_topics(row["topics"] or "[]"):
+        if looks.learn_unit(("topic", name), version):
+            looks.known.topics[name] = Topic(version, watched, newest)
+
+
+def _learn_runs(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
+    rows = decode_rows(row["runs"] or "[]")
+    found = {one.run.run_id: Slice(one.run, one.change) for one in rows}
+    looks.known.seq = max(looks.known.seq, *(one.seq for one in rows), 0)
+    for kind in ("run", "step", "inside", "on_run", "children"):
+        for need in asked[kind]:
+            if need[1] not in found:
+                looks.learn_none(need[1])
+    on_run = decode_watchers(row["on_run"] or "[]")
+    if row["watchers"] is not None:
+        inside = {one[1] for one in asked["inside"]} | _around(on_run, row)
+        _fill({run_id: kept for run_id, kept in found.items() if run_id in inside}, row)
+    for _, run_id in asked["on_run"]:
+        if run_id in found:
+            found[run_id].on_run = {}
+    for watcher in on_run:
+        kept = found.get(watcher.target)
+        if kept is not None and kept.on_run is not None:
+            kept.on_run[watcher.run_id, watcher.path, watcher.ix] = watcher
+    for kept in found.values():
+        looks.learn_run(kept)
+
+
+def _around(on_run: list[WatcherRecord], row: Any) -> set[str]:
+    """Runs that the server has added by itself, with all that belongs to them."""
+    around = {one.run_id for one in on_run}
+    around |= {child for _, child in _decode_pairs(row["children"] or "[]")}
+    for lists in (row["watching"], row["takers"]):
+        around |= {one.run_id for part in _decode_watcher_lists(lists or "[]") for one in part}
+    return around
+
+
+def _answer(answers: Answers, asked: dict[str, list[Need]], row: Any) -> None:
+    for kind in ("step", "key", "event", "event_at"):
+        answers.update((need, None) for need in asked[kind])
+    answers.update((need, []) for need in asked["children"])
+    for step in decode_steps(row["steps"] or "[]"):
+        answers["step", step.run_id, step.generation, step.path] = step
+    for key in decode_keys(row["keys"] or "[]"):
+        answers["key", key.scope, key.key] = key
+    for event in decode_events(row["events"] or "[]"):
+        answers["event", event.event_id] = event
+        answers["event_at", event.position] = event
+    for parent_id, run_id in _decode_pairs(row["children"] or "[]"):
+        answers["children", parent_id].append(run_id)
+    answers.update(
+        zip(asked["watching"], _decode_watcher_lists(row["watching"] or "[]"), strict=True)
+    )
+    items = _decode_item_lists(row["items"] or "[]")
+    takers = _decode_watcher_lists(row["takers"] or "[]")
+    for need, part, waiting in zip(asked["queue"], items, takers, strict=True):
+        answers[need] = (part, waiting)
+
+
+def _first(found: list[Record]) -> Record | None:
+    return found[0] if found else None
+
+
+def _names(needs: list[Need]) -> list[Any] | None:
+    return [one[1] for one in needs] or None
+
+
+def _rows(needs: list[Need], *names: str) -> str | None:
+    return as_json(dict(zip(names, one[1:], strict=True)) for one in needs)
+
+
+def _fill(found: dict[str, Slice], row: Any) -> None:
+    """What belongs to the runs."""
+    for kept in found.values():
+        kept.watchers, kept.signals, kept.cursors = {}, {}, {}
+    for watcher in decode_watchers(row["watchers"]):
+        watchers = found[watcher.run_id].watchers
+        assert watchers is not None
+        watchers[watcher.path, watcher.ix] = watcher
+    for signal in decode_signals(row["signals"]):
+        signals = found[signal.run_id].signals
+        assert signals is not None
+        signals[signal.signal_id] = signal
+    for cursor in decode_cursors(row["cursors"]):
+        cursors = found[cursor.run_id].cursors
+        assert cursors is not None
+        cursors[cursor.branch, cursor.topic, cursor.entity, cursor.filter] = cursor
+    for step in decode_steps(row["unfinished"]):
+        found[step.run_id].steps[step.path] = step

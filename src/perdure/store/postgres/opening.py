@@ -1,0 +1,151 @@
+"""Bringing the schema up: once, whoever comes first, while the others wait.
+
+All steps are one transaction under an advisory lock of the namespace: killed in it, the schema is as it was. Migrations
+only add; what code a schema needs at least is another number (`min_code`), read again with every life sign, so that
+old and new workers can run side by side while a fleet is renewed. The functions belong to the code: each version of
+one has a name of its own.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+import asyncpg
+
+from perdure.errors import StoreRefused
+from perdure.store.postgres.connecting import Connection
+from perdure.store.postgres.statements import Statements, functions, quote
+from perdure.store.sql import Migration, load_migrations, older_code_line
+
+migrations: Final[list[Migration]] = load_migrations(__package__)
+# The schema that this code writes.
+schema_known: Final = migrations[-1].number
+_name_max: Final = 63
+
+
+def schema_name(namespace: str | None) -> str:
+    """The schema of a namespace; StoreRefused if Postgres would cut its name short."""
+    name = "perdure" if namespace is None else f"perdure_{namespace}"
+    if len(name.encode()) > _name_max:
+        raise StoreRefused(f"the namespace {namespace!r} is too long for the name of a schema")
+    return name
+
+
+def lock_class(schema: str) -> int:
+    """The first half of the numbers by which the advisory locks of a namespace are known on the whole server."""
+    digest = hashlib.blake2b(schema.encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+async def bring_up(connection: Connection, schema: str, new_id: Callable[[], str]) -> None:
+    """Make or renew the schema, unless somebody has; raises StoreRefused."""
+    statements = Statements(schema)
+    if await _is_up(connection, schema, statements):
+        return
+    try:
+        async with connection.transaction():
+            await connection.execute("select pg_advisory_xact_lock($1, -1)", lock_class(schema))
+            await _migrate(connection, schema, statements, new_id)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise StoreRefused(
+            f"the schema {schema!r} could not be made: {error}; grant create on the database to this role, or "
+            f"have somebody run: create schema {quote(schema)} authorization <role>"
+        ) from error
+    except asyncpg.PostgresError as error:
+        raise StoreRefused(f"the schema {schema!r} could not be brought up: {error}") from error
+
+
+async def _is_up(connection: Connection, schema: str, statements: Statements) -> bool:
+    """Nearly always: then nothing is locked or written."""
+    if not await _has_meta(connection, schema):
+        return False
+    await check_code(connection, statements)
+    version = _number(schema, "schema", await _meta(connection, statements, "schema"))
+    if version > schema_known:
+        return True
+    return version == schema_known and await _has_functions(connection, statements)
+
+
+async def _has_functions(connection: Connection, statements: Statements) -> bool:
+    return all(
+        [
+            await _meta(connection, statements, name) == _digest(text)
+            for name, text in functions().items()
+        ]
+    )
+
+
+async def _migrate(
+    connection: Connection, schema: str, statements: Statements, new_id: Callable[[], str]
+) -> None:
+    version = 0
+    if await _has_meta(connection, schema):
+        await check_code(connection, statements)
+        version = _number(schema, "schema", await _meta(connection, statements, "schema"))
+    else:
+        await _refuse_others(connection, schema)
+        await connection.execute(f"create schema if not exists {quote(schema)}")
+    for migration in migrations[version:]:
+        await connection.execute(migration.text.replace("{schema}", quote(schema)))
+    if version < schema_known:
+        await _put_meta(connection, statements, "schema", str(schema_known))
+        await _put_meta(connection, statements, "min_code", str(min_code()))
+    if version == 0:
+        await _put_meta(connection, statements, "created", new_id())
+    for name, text in functions().items():
+        if await _meta(connection, statements, name) != _digest(text):
+            own = text.replace("{schema}", quote(schema))
+            await connection.execute(own.replace("{lock_class}", str(lock_class(schema))))
+            await _put_meta(connection, statements, name, _digest(text))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def min_code() -> int:
+    """The oldest code that may use what the migrations make, by the schema that it knows."""
+    return max(one.number for one in migrations if older_code_line not in one.text.splitlines())
+
+
+async def check_code(connection: Connection, statements: Statements) -> None:
+    """StoreRefused if the schema needs newer code; it may have come to that while it was open."""
+    needed = int(await _meta(connection, statements, "min_code") or 0)
+    if needed > schema_known:
+        raise StoreRefused(
+            f"the schema needs code that knows version {needed}, and this code knows {schema_known}: upgrade perdure"
+        )
+
+
+async def _has_meta(connection: Connection, schema: str) -> bool:
+    found = await connection.fetchval("select to_regclass($1)", f"{quote(schema)}.meta")
+    return found is not None
+
+
+async def _refuse_others(connection: Connection, schema: str) -> None:
+    """A schema of that name that is not ours stays untouched."""
+    tables = await connection.fetch(
+        "select table_name from information_schema.tables where table_schema = $1 limit 3", schema
+    )
+    if tables:
+        names = ", ".join(row["table_name"] for row in tables)
+        raise StoreRefused(
+            f"the schema {schema!r} is not one of perdure: it has the tables {names}; use another namespace"
+        )
+
+
+async def _meta(connection: Connection, statements: Statements, name: str) -> str | None:
+    found: str | None = await connection.fetchval(statements["meta"].text, name)
+    return found
+
+
+async def _put_meta(connection: Connection, statements: Statements, name: str, value: str) -> None:
+    await connection.execute(statements["put_meta"].text, name, value)
+
+
+def _number(schema: str, name: str, value: str | None) -> int:
+    if value is None or not value.isdecimal():
+        raise StoreRefused(
+            f"the schema {schema!r} is not one of perdure: its table meta has no number {name!r}"
+        )
+    return int(value)

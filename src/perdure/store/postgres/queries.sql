@@ -1,0 +1,566 @@
+-- Every statement of the Postgres store but the schema and its functions. Marks are filled in by statements.py:
+--
+--   {run as json of r}   a json_build_object of every field of that record, of that table
+--   :name                a parameter
+--
+-- A read gives JSON arrays, decoded straight into records. Paging compares whole rows, as the indexes are ordered.
+
+
+-- --- a batch ----------------------------------------------------------------------------------------
+
+-- name: apply
+-- Locks, compares, writes: see functions/apply_v1.sql.
+select conflict, head, clock, claimed from {schema}.apply_v1(
+    :batch_id, :now, :seq, :seq_before, :needs_head, :head, :units, :runs, :new_runs, :changed_runs, :new_steps,
+    :put_steps, :new_watchers, :gone_watchers, :new_signals, :gone_signals, :put_cursors, :new_items, :gone_items,
+    :new_keys, :new_events, :claims, :rest
+);
+
+-- name: fetch
+-- What most decisions look at, from one snapshot: see functions/fetch_v1.sql.
+select * from {schema}.fetch_v1(
+    :runs, :inside, :on_run, :children, :steps, :keys, :topics, :watching, :queues, :units, :events, :positions,
+    :fan_outs
+);
+
+-- name: settle
+-- Takes the id of a batch that was not committed, so that it never will be; gives nothing if it was. While the batch is
+-- still being written this waits for its end.
+insert into {schema}.commits (batch_id, at) values (:batch_id, :at) on conflict (batch_id) do nothing returning 1;
+
+-- name: prune_commits
+-- Only fresh batches are ever settled.
+delete from {schema}.commits where batch_id in (
+    select batch_id from {schema}.commits where at < :before order by at limit 10000
+);
+
+
+-- --- a batch: what is looked at seldom ---------------------------------------------------------------
+
+-- name: steps
+-- A whole generation, with what was superseded: only retry asks.
+select coalesce(json_agg({step as json of s}), '[]') from {schema}.steps as s
+where s.run_id = :run_id and s.generation = :generation;
+
+-- name: letter
+-- One dead letter.
+select coalesce(json_agg({letter as json of d}), '[]') from {schema}.dead_letters as d
+where d.dead_letter_id = :dead_letter_id;
+
+-- name: letters
+-- The dead letters of one run.
+select coalesce(json_agg({letter as json of d}), '[]') from {schema}.dead_letters as d where d.run_id = :run_id;
+
+-- name: items
+-- The oldest items of a queue that were put before.
+select coalesce(json_agg({item as json of i} order by i.position), '[]') from (
+    select * from {schema}.queue_items as i
+    where i.queue = :queue and (:put_before::bigint is null or i.put_at < :put_before)
+    order by i.position limit :limit
+) as i;
+
+-- name: next_event
+-- The first event of a topic after a position; {order} is "asc", or "desc" for the newest.
+select coalesce(json_agg({event as json of e}), '[]') from (
+    select * from {schema}.events as e
+    where e.type = :type and e.position > :after
+    and (:recorded_by::bigint is null or e.recorded_at <= :recorded_by) and (:repeats or not e.repeated)
+    order by e.position {order} limit 1
+) as e;
+
+-- name: next_event_about
+-- The same about one entity.
+select coalesce(json_agg({event as json of e}), '[]') from (
+    select * from {schema}.events as e
+    where e.type = :type and e.entity_type = :entity_type and e.entity_id = :entity_id
+    and e.entity_type <> 'run' and e.position > :after
+    and (:recorded_by::bigint is null or e.recorded_at <= :recorded_by) and (:repeats or not e.repeated)
+    order by e.position {order} limit 1
+) as e;
+
+-- name: next_event_about_run
+-- The same about a run, whose timeline is short: read whole, then sorted.
+select coalesce(json_agg({event as json of e}), '[]') from (
+    select * from (
+        select * from {schema}.events as e
+        where e.entity_type = :entity_type and e.entity_id = :entity_id
+        offset 0
+    ) as e
+    where e.type = :type and e.position > :after
+    and (:recorded_by::bigint is null or e.recorded_at <= :recorded_by) and (:repeats or not e.repeated)
+    order by e.position {order} limit 1
+) as e;
+
+-- name: deadlines
+-- The earliest deadlines, passed or not.
+select coalesce(json_agg({watcher as json of w} order by w.deadline_at, w.run_id, w.path, w.ix), '[]') from (
+    select * from {schema}.watchers as w where w.deadline_at is not null and not w.held
+    order by w.deadline_at, w.run_id, w.path, w.ix limit :limit
+) as w;
+
+-- name: expiries
+-- The buffered signals whose time runs out first.
+select coalesce(json_agg({signal as json of s} order by s.expires_at, s.position), '[]') from (
+    select * from {schema}.signals as s where s.expires_at is not null
+    order by s.expires_at, s.position limit :limit
+) as s;
+
+-- name: owners
+-- Who is said to run something, found by hopping along the index from one owner to the next, and whether it lives.
+with recursive owner_of (owner) as (
+    (select r.owner from {schema}.runs as r where r.status = 'running' order by r.owner limit 1)
+    union all
+    select (
+        select r.owner from {schema}.runs as r where r.status = 'running' and r.owner > o.owner
+        order by r.owner limit 1
+    ) from owner_of as o where o.owner is not null
+)
+select coalesce(json_agg(o.owner), '[]') from owner_of as o
+where o.owner is not null and not exists (
+    select 1 from {schema}.workers as w where w.worker_id = o.owner and w.lease_until > :now
+);
+
+-- name: orphans
+-- Running runs of these owners.
+select coalesce(json_agg(r.run_id), '[]') from (
+    select r.run_id from unnest(:owners::text[]) as o (owner) cross join lateral (
+        select r.run_id from {schema}.runs as r where r.status = 'running' and r.owner = o.owner
+        order by r.run_id limit :limit
+    ) as r
+    order by r.run_id limit :limit
+) as r;
+
+-- name: ready
+-- Runs of these workflows that are due, oldest first: each workflow is a walk along one index.
+select coalesce(json_agg(r.run_id order by r.ready_at, r.run_id), '[]') from (
+    select found.run_id, found.ready_at
+    from json_to_recordset(:workflows) as known (name text, version bigint) cross join lateral (
+        select r.run_id, r.ready_at from {schema}.runs as r
+        where r.workflow = known.name and r.version = known.version and r.ready_at <= :now
+        order by r.ready_at, r.run_id limit :limit
+    ) as found
+    order by found.ready_at, found.run_id limit :limit
+) as r;
+
+-- name: ready_later
+-- The first of each workflow that are not due yet.
+select coalesce(json_agg(found.run_id), '[]')
+from json_to_recordset(:workflows) as known (name text, version bigint) cross join lateral (
+    select r.run_id from {schema}.runs as r
+    where r.workflow = known.name and r.version = known.version and r.ready_at > :now
+    order by r.ready_at, r.run_id limit 10
+) as found;
+
+-- name: finished
+-- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they
+-- mean would become another run's.
+select coalesce(json_agg(r.run_id), '[]') from (
+    select r.run_id from {schema}.runs as r
+    where r.finished_at < :before
+    and not exists (
+        select 1 from {schema}.watchers as w where w.kind = 'run' and w.target = r.run_id and w.target <> ''
+    )
+    and not exists (
+        select 1 from {schema}.runs as c where c.parent_run_id = r.run_id and c.finished_at is null
+    )
+    order by r.finished_at, r.run_id limit :limit
+) as r;
+
+-- name: expired_keys
+-- Keys whose time has run out, the oldest first.
+select coalesce(json_agg({key as json of k}), '[]') from (
+    select * from {schema}.keys as k where k.expires_at <= :now order by k.expires_at limit :limit
+) as k;
+
+-- name: started_under
+-- How many runs the chain of one event has started; counted no further than asked.
+select count(*) from (
+    select 1 from {schema}.runs as r where r.root_id = :root_id and r.root_id is not null limit :limit
+) as r;
+
+-- name: consumer
+-- One reader of the ledger.
+select coalesce(json_agg({consumer as json of c}), '[]') from {schema}.consumers as c where c.name = :name;
+
+-- name: consumers
+-- All readers of the ledger: a handful.
+select coalesce(json_agg({consumer as json of c} order by c.name), '[]') from {schema}.consumers as c;
+
+-- name: subscription
+-- One rule.
+select coalesce(json_agg({subscription as json of s}), '[]') from {schema}.subscriptions as s where s.name = :name;
+
+-- name: parked_event
+-- One event that a consumer could not deal with.
+select coalesce(json_agg({parked as json of p}), '[]') from {schema}.parked as p
+where p.consumer = :consumer and p.position = :position and p.subscription = :subscription;
+
+-- name: deferred_start
+-- One start that a bound has put off.
+select coalesce(json_agg({deferred as json of d}), '[]') from {schema}.deferred as d
+where d.position = :position and d.subscription = :subscription;
+
+-- name: oldest_needed
+-- The first event that a parked or deferred row of some age still needs, or a rule that has to catch up with it.
+select
+    (select json_build_array(p.position, p.consumer) from {schema}.parked as p
+     where p.parked_at >= :idle_before order by p.position, p.consumer limit 1),
+    (select json_build_array(d.position, d.subscription) from {schema}.deferred as d
+     where d.deferred_at >= :idle_before order by d.position, d.subscription limit 1),
+    (select json_build_array(s.behind + 1, s.name) from {schema}.subscriptions as s
+     where s.behind is not null and s.enabled and greatest(
+         s.created_at, (select c.advanced_at from {schema}.consumers as c where c.name = :runner)
+     ) >= :idle_before
+     order by s.behind, s.name limit 1);
+
+-- name: span
+-- The oldest event that is kept, and the newest: the two ends of the table.
+select
+    coalesce((select e.position from {schema}.events as e order by e.position limit 1), 1),
+    (select h.position from {schema}.ledger_head as h);
+
+-- name: recorded_at
+-- When an event was recorded; its neighbour answers for one that is gone.
+select e.recorded_at from {schema}.events as e where e.position >= :position order by e.position limit 1;
+
+-- name: workers
+-- All that have come and not said goodbye; few.
+select coalesce(json_agg({worker as json of w}), '[]') from {schema}.workers as w;
+
+-- name: workflow
+-- A line of the catalogue, and the version of the whole.
+select
+    (select coalesce(json_agg({workflow as json of w}), '[]') from {schema}.workflows as w
+     where w.name = :name and w.version = :version),
+    coalesce((select u.version from {schema}.units as u where u.kind = 'catalogue' and u.name = ''), 0);
+
+-- name: channel
+-- A topic or queue of the catalogue, likewise.
+select
+    (select coalesce(json_agg({channel as json of c}), '[]') from {schema}.channels as c
+     where c.kind = :kind and c.name = :name),
+    coalesce((select u.version from {schema}.units as u where u.kind = 'catalogue' and u.name = ''), 0);
+
+
+-- --- reads -------------------------------------------------------------------------------------------
+
+-- name: load
+-- Runs and the living rows of their present generation, from one snapshot.
+select
+    (select coalesce(json_agg({run as json of r}), '[]')
+     from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id),
+    (select coalesce(json_agg({step as json of s}), '[]')
+     from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id
+     join {schema}.steps as s on s.run_id = r.run_id and s.generation = r.generation and s.superseded = 0);
+
+-- name: ended
+-- Which of the awaited runs are over, in one look for all who await here.
+select coalesce(json_agg({run as json of r}), '[]')
+from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id
+where r.finished_at is not null;
+
+-- name: due
+-- Looks at the low ends of three indexes, in that of ready runs one for each workflow that the asker knows.
+select
+    (select w.deadline_at from {schema}.watchers as w where w.deadline_at is not null and not w.held
+     order by w.deadline_at limit 1),
+    (select s.expires_at from {schema}.signals as s where s.expires_at is not null order by s.expires_at limit 1),
+    case when :workflows::json is null then
+        (select min(r.ready_at) from {schema}.runs as r where r.ready_at is not null)
+    else (
+        select min((
+            select r.ready_at from {schema}.runs as r
+            where r.workflow = known.name and r.version = known.version and r.ready_at is not null
+            order by r.ready_at limit 1
+        )) from json_to_recordset(:workflows) as known (name text, version bigint)
+    ) end,
+    exists (select 1 from {schema}.fan_outs);
+
+-- name: sweep
+-- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.
+select coalesce(json_agg(json_build_array(p.run_id, exists (
+    select 1 from {schema}.watchers as w where w.run_id = p.run_id
+)) order by p.created_at, p.run_id), '[]') from (
+    select run_id, created_at from (
+        (select r.run_id, r.created_at from {schema}.runs as r
+         where r.status = 'waiting' and (r.created_at, r.run_id) > (
+             coalesce((select a.created_at from {schema}.runs as a where a.run_id = :after), -1), :after
+         )
+         order by r.created_at, r.run_id limit :limit)
+        union all
+        (select r.run_id, r.created_at from {schema}.runs as r
+         where r.status = 'sleeping' and (r.created_at, r.run_id) > (
+             coalesce((select a.created_at from {schema}.runs as a where a.run_id = :after), -1), :after
+         )
+         order by r.created_at, r.run_id limit :limit)
+    ) as parked
+    order by created_at, run_id limit :limit
+) as p;
+
+-- name: catalogue
+-- The whole catalogue; it is small.
+select coalesce(json_agg({workflow as json of w} order by w.name, w.version), '[]') from {schema}.workflows as w;
+
+-- name: all_channels
+-- The topics and queues of the catalogue.
+select coalesce(json_agg({channel as json of c} order by c.kind, c.name), '[]') from {schema}.channels as c;
+
+-- name: all_subscriptions
+-- All rules.
+select coalesce(json_agg({subscription as json of s} order by s.name), '[]') from {schema}.subscriptions as s;
+
+-- name: run
+-- One run.
+select coalesce(json_agg({run as json of r}), '[]') from {schema}.runs as r where r.run_id = :run_id;
+
+-- name: history
+-- Everything recorded for one run.
+select coalesce(json_agg({step as json of s}), '[]') from {schema}.steps as s where s.run_id = :run_id;
+
+-- name: waiting
+-- What one run waits for.
+select coalesce(json_agg({watcher as json of w} order by w.opened_at, w.path, w.ix), '[]')
+from {schema}.watchers as w where w.run_id = :run_id;
+
+-- name: find_waiting
+-- One index gives them by target, longest waiting first.
+select coalesce(json_agg({watcher as json of w} order by w.opened_at, w.run_id, w.path, w.ix), '[]') from (
+    select * from {schema}.watchers as w
+    where w.kind = 'signal' and w.target <> '' and w.target = :signal and w.entity = ''
+    and (w.opened_at, w.run_id, w.path, w.ix) > (:opened_at, :run_id, :path, :ix)
+    and (:opened_before::bigint is null or w.opened_at < :opened_before)
+    order by w.opened_at, w.run_id, w.path, w.ix limit :limit
+) as w;
+
+-- name: waiting_for_topic
+-- Who waits for a topic, with a filter or without, whatever the entity: all of one topic are sorted by age.
+select coalesce(json_agg({watcher as json of w} order by w.opened_at, w.run_id, w.path, w.ix), '[]') from (
+    select * from {schema}.watchers as w
+    where w.kind in ('topic', 'match') and w.target <> '' and w.target = :topic
+    and (w.opened_at, w.run_id, w.path, w.ix) > (:opened_at, :run_id, :path, :ix)
+    order by w.opened_at, w.run_id, w.path, w.ix limit :limit
+) as w;
+
+-- name: matches
+-- Watchers that a filter must be asked about, in the order of the index by target.
+select coalesce(
+    json_agg({watcher as json of w} order by w.target, w.entity, w.opened_at, w.run_id, w.path, w.ix), '[]'
+) from (
+    select * from {schema}.watchers as w
+    where w.kind = 'match' and w.target <> ''
+    and (w.target, w.entity, w.opened_at, w.run_id, w.path, w.ix)
+        > (:target, :entity, :opened_at, :run_id, :path, :ix)
+    order by w.target, w.entity, w.opened_at, w.run_id, w.path, w.ix limit :limit
+) as w;
+
+-- name: buffered
+-- What is buffered for one run.
+select coalesce(json_agg({signal as json of s} order by s.position), '[]')
+from {schema}.signals as s where s.run_id = :run_id;
+
+-- name: signal
+-- Where a signal is: in the buffer, among the dead letters, or told of on the ledger under its own id.
+select
+    (select coalesce(json_agg({signal as json of s}), '[]') from {schema}.signals as s
+     where s.signal_id = :signal_id),
+    (select coalesce(json_agg({letter as json of d}), '[]') from {schema}.dead_letters as d
+     where d.dead_letter_id = :signal_id),
+    (select coalesce(json_agg({event as json of e}), '[]') from {schema}.events as e where e.event_id = :signal_id);
+
+-- name: page_dead_letters
+-- By id, of one run or all.
+select coalesce(json_agg({letter as json of d} order by d.dead_letter_id), '[]') from (
+    select * from {schema}.dead_letters as d
+    where d.dead_letter_id > :after
+    order by d.dead_letter_id limit :limit
+) as d;
+
+-- name: page_dead_letters_of_run
+-- By id, of one run.
+select coalesce(json_agg({letter as json of d} order by d.dead_letter_id), '[]') from (
+    select * from {schema}.dead_letters as d
+    where d.run_id = :run_id and d.dead_letter_id > :after
+    order by d.dead_letter_id limit :limit
+) as d;
+
+-- name: page_events
+-- The ledger in its order; {narrowed} is nothing, or one or both of the next two.
+select coalesce(json_agg({event as json of e} order by e.position), '[]') from (
+    select * from {schema}.events as e where e.position > :after {narrowed} order by e.position limit :limit
+) as e;
+
+-- name: events_of_type
+-- Found in order by the index by type.
+and e.type = :type
+
+-- name: events_of_entity
+-- A timeline is short: the index by entity finds it, then it is sorted.
+and e.entity_type = :entity_type and e.entity_id = :entity_id
+
+-- name: page_events_by_time
+-- The ledger by when things happened.
+select coalesce(json_agg({event as json of e} order by e.occurred_at, e.position), '[]') from (
+    select * from {schema}.events as e where (e.occurred_at, e.position) > (:occurred_at, :position)
+    order by e.occurred_at, e.position limit :limit
+) as e;
+
+-- name: page_timeline
+-- What happened to one entity, in that order.
+select coalesce(json_agg({event as json of e} order by e.occurred_at, e.position), '[]') from (
+    select * from {schema}.events as e
+    where e.entity_type = :entity_type and e.entity_id = :entity_id
+    and (e.occurred_at, e.position) > (:occurred_at, :position)
+    order by e.occurred_at, e.position limit :limit
+) as e;
+
+-- name: event
+-- One event by its id.
+select coalesce(json_agg({event as json of e}), '[]') from {schema}.events as e where e.event_id = :event_id;
+
+-- name: page_items
+-- What is in a queue, oldest first.
+select coalesce(json_agg({item as json of i} order by i.position), '[]') from (
+    select * from {schema}.queue_items as i where i.queue = :queue and i.position > :after
+    order by i.position limit :limit
+) as i;
+
+-- name: queue_counts
+-- Every queue that holds something, read from its index.
+select coalesce(json_object_agg(q.queue, q.n order by q.queue), '{}') from (
+    select i.queue, count(*) as n from {schema}.queue_items as i group by i.queue
+) as q;
+
+-- name: known_keys
+-- Which of these keys were used.
+select coalesce(json_agg(k.key), '[]')
+from unnest(:keys::text[]) as w (key) join {schema}.keys as k on k.scope = :scope and k.key = w.key
+where k.expires_at is null or k.expires_at > :now;
+
+-- name: keys_have_expired
+-- One look at the low end of an index.
+select exists (select 1 from {schema}.keys as k where k.expires_at <= :now);
+
+-- name: vitals
+-- Counted no further than a bound; the index of ready runs is read from end to end, for people who ask now and then.
+select
+    (select count(*) from (
+        select 1 from {schema}.watchers as w where w.deadline_at <= :now and not w.held limit :limit) as n),
+    (select min(r.ready_at) from {schema}.runs as r where r.ready_at is not null and r.ready_at <= :now),
+    (select count(*) from (select 1 from {schema}.parked limit :limit) as n),
+    (select count(*) from (select 1 from {schema}.deferred limit :limit) as n),
+    (select count(*) from (select 1 from {schema}.dead_letters limit :limit) as n);
+
+-- name: page_parked
+-- Parked events from a place on, up to the last of one consumer or of all.
+select coalesce(json_agg({parked as json of p} order by p.consumer, p.position, p.subscription), '[]') from (
+    select * from {schema}.parked as p
+    where (p.consumer, p.position, p.subscription) > (:consumer, :position, :subscription)
+    and (:last::text is null or p.consumer <= :last)
+    order by p.consumer, p.position, p.subscription limit :limit
+) as p;
+
+-- name: page_deferred
+-- Starts that were put off.
+select coalesce(json_agg({deferred as json of d} order by d.position, d.subscription), '[]') from (
+    select * from {schema}.deferred as d where (d.position, d.subscription) > (:position, :subscription)
+    order by d.position, d.subscription limit :limit
+) as d;
+
+-- name: page_runs
+-- Newest first; {narrowed} is any of the following, and the first of them that has an index leads.
+select coalesce(json_agg({run as json of r} order by r.created_at desc, r.run_id desc), '[]') from (
+    select * from {schema}.runs as r where {narrowed} order by r.created_at desc, r.run_id desc limit :limit
+) as r;
+
+-- name: runs_all
+-- No condition at all.
+true
+
+-- name: runs_after
+-- The page after the last run seen.
+(r.created_at, r.run_id) < (:after_created_at, :after_run_id)
+
+-- name: runs_created_from
+-- From this time on.
+r.created_at >= :created_from
+
+-- name: runs_created_before
+-- Before this time.
+r.created_at < :created_before
+
+-- name: runs_of_workflow
+-- Of one workflow, any version.
+r.workflow = :workflow
+
+-- name: runs_of_workflow_too
+-- The same, but never by its index (an expression has none): the index by status leads.
+r.workflow || '' = :workflow
+
+-- name: runs_of_entity
+-- About one entity.
+r.entity_type = :entity_type and r.entity_id = :entity_id
+
+-- name: runs_of_parent
+-- Started by one run.
+r.parent_run_id = :parent_run_id
+
+-- name: runs_of_statuses
+-- Several statuses as several walks along one index, each no longer than a page; else all would be sorted.
+-- {narrowed} is the rest of the conditions.
+r.run_id in (
+    select page.run_id from unnest(:statuses::text[]) as asked (status) cross join lateral (
+        select r.run_id from {schema}.runs as r where r.status = asked.status and {narrowed}
+        order by r.created_at desc, r.run_id desc limit :limit
+    ) as page
+)
+
+-- name: runs_of_status
+-- When another index leads, the status is only compared.
+r.status || '' = any (:statuses::text[])
+
+-- name: runs_tagged
+-- Within what the other conditions leave; any value when none is given.
+r.tags is not null and exists (
+    select 1 from json_each_text(r.tags::json) as t
+    where t.key = :tag_name and (:tag_value::text is null or t.value = :tag_value)
+)
+
+-- name: counts
+-- By status from its index, every other table by its smallest one.
+select
+    (select coalesce(json_object_agg(s.status, s.n), '{}')
+     from (select r.status, count(*) as n from {schema}.runs as r group by r.status) as s),
+    json_build_object(
+        'steps', (select count(*) from {schema}.steps),
+        'watchers', (select count(*) from {schema}.watchers),
+        'signals', (select count(*) from {schema}.signals),
+        'keys', (select count(*) from {schema}.keys),
+        'events', (select count(*) from {schema}.events),
+        'dead_letters', (select count(*) from {schema}.dead_letters),
+        'workers', (select count(*) from {schema}.workers),
+        'workflows', (select count(*) from {schema}.workflows),
+        'cursors', (select count(*) from {schema}.cursors),
+        'queue_items', (select count(*) from {schema}.queue_items),
+        'fan_outs', (select count(*) from {schema}.fan_outs),
+        'consumers', (select count(*) from {schema}.consumers),
+        'subscriptions', (select count(*) from {schema}.subscriptions),
+        'parked', (select count(*) from {schema}.parked),
+        'deferred', (select count(*) from {schema}.deferred),
+        'channels', (select count(*) from {schema}.channels)
+    );
+
+
+-- --- the schema itself -------------------------------------------------------------------------------
+
+-- name: meta
+-- A fact about the schema.
+select value from {schema}.meta where name = :name;
+
+-- name: put_meta
+-- Sets a fact about the schema.
+insert into {schema}.meta (name, value) values (:name, :value)
+on conflict (name) do update set value = excluded.value;
+
+-- name: beat
+-- A worker's life sign, from its own thread. A row that is gone stays gone: somebody took this worker for dead.
+update {schema}.workers set lease_until = :lease_until where worker_id = :worker_id;
