@@ -1,9 +1,12 @@
 """Worlds of the tests: an app in virtual time on a store of each kind, opened again, crashed, looked into."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from perdure import App, Emitted, RunHandle
 from perdure.coordinator.coordinator import Coordinator
@@ -13,6 +16,7 @@ from perdure.model.records import RUNNER, ConsumerRecord, DeferredRecord, EventR
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing import VirtualClock, World
 
 # A worker of another process. It holds no lock, so on every store its lease says whether it lives.
@@ -122,6 +126,9 @@ class Stage(World):
         for execution in worker._executions.values():
             execution.dead = False
             execution.evict()
+        if isinstance(store, PostgresStore):
+            gone = f'delete from "{store.schema}".workers'  # else its lease would have to run out
+            await store._ask(lambda connection: connection.execute(gone))
         await store.close()
         if isinstance(store, MemoryStore):
             store.tables.workers_by_id.clear()  # SQLite knows a dead process at once, by its lock
@@ -148,19 +155,41 @@ class Deadly:
         self._nth = None
 
 
-class Worlds:
-    """Opens worlds on one store."""
+@contextmanager
+def worlds_of(
+    kind: str, resident: int, directory: Path, request: pytest.FixtureRequest
+) -> Iterator["Worlds"]:
+    """Worlds on a store of this kind; a server is asked for only if it is needed."""
+    if kind != "postgres":
+        yield Worlds(kind, resident, directory)
+        return
+    url = request.getfixturevalue("postgres_url")
+    with request.getfixturevalue("postgres_namespaces").lent() as lend:
+        yield Worlds(kind, resident, directory, (url, lend()))
 
-    def __init__(self, kind: str, resident: int, directory: Path) -> None:
+
+class Worlds:
+    """Opens worlds on one store. On Postgres `postgres` is the address of the server, and an empty namespace."""
+
+    def __init__(
+        self,
+        kind: str,
+        resident: int,
+        directory: Path,
+        postgres: tuple[str, str] | None = None,
+    ) -> None:
         self.kind = kind
         self.resident = resident
         self.clock = VirtualClock()
         self.directory = directory
+        self._postgres = postgres
         self._memory: MemoryStore | None = None
         self._opened = 0
 
     @property
     def url(self) -> str:
+        if self._postgres is not None:
+            return self._postgres[0]
         return "memory://" if self.kind == "memory" else f"sqlite:///{self.directory}/world.db"
 
     @property
@@ -171,6 +200,8 @@ class Worlds:
         # Each opening needs ids of its own: the clock may stand still between two.
         self._opened += 1
         options = {"resident": self.resident, "seed": self._opened, **options}
+        if self._postgres is not None:
+            options["namespace"] = self._postgres[1]
         stage = Stage(app, self.url, clock=self.clock, **options)
         if self.kind == "memory":
             self._share_memory(stage.app)

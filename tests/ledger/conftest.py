@@ -1,18 +1,19 @@
-"""Every test here runs twice: on memory and on SQLite. `world(app)` opens an app in virtual time; see `worlds`."""
+"""Every test here runs on memory, SQLite and Postgres. `world(app)` opens an app in virtual time; see `worlds`."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from worlds import Worlds
+from worlds import Worlds, worlds_of
 
 from perdure import App
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worlds]:
     """A factory of worlds: `async with world(app) as w:`."""
-    yield Worlds(request.param, 100, tmp_path)
+    with worlds_of(request.param, 100, tmp_path, request) as worlds:
+        yield worlds
 
 
 @pytest.fixture

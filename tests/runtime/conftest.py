@@ -1,4 +1,4 @@
-"""Every test here runs four times: on memory and on SQLite, and with runs kept in memory or evicted at each wait.
+"""Every test here runs on memory, SQLite and Postgres, with runs kept in memory or evicted at each wait.
 
 `world(app)` opens a copy of an app in virtual time on the test's store. Opening a second world continues the first:
 the same rows, the same clock. `world.crash()` ends one as a power cut would, without handing anything back.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from worlds import Stage as Stage
-from worlds import Worlds
+from worlds import Worlds, worlds_of
 
 from perdure import App
 
@@ -19,6 +19,8 @@ _modes = [
     pytest.param(("memory", 0), id="memory-evicting"),
     pytest.param(("sqlite", 100), id="sqlite"),
     pytest.param(("sqlite", 0), id="sqlite-evicting"),
+    pytest.param(("postgres", 100), id="postgres"),
+    pytest.param(("postgres", 0), id="postgres-evicting"),
 ]
 
 
@@ -26,7 +28,8 @@ _modes = [
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worlds]:
     """A factory of worlds: `async with world(app) as w:`."""
     kind, resident = request.param
-    yield Worlds(kind, resident, tmp_path)
+    with worlds_of(kind, resident, tmp_path, request) as worlds:
+        yield worlds
 
 
 @pytest.fixture

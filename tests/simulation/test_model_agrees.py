@@ -1,7 +1,7 @@
-"""The memory store is the oracle: random ops give the same answers and the same rows on SQLite.
+"""The memory store is the oracle: random ops give the same answers and the same rows on SQLite and Postgres.
 
-Two tests. One drives both stores side by side, op by op, with clock jumps, crashes and a failing batch thrown in, and
-holds them to the invariants after each. The other takes what was planned that way and applies it fused, as one batch:
+One test drives the stores side by side, op by op, with clock jumps, crashes and a failing batch thrown in, and
+holds them to the invariants after each. The others take what was planned that way and apply it fused, as one batch:
 answers and rows must be those of the ops one by one.
 
 Moves are planned against the memory store, the way an engine that read its rows would act: turn ops name the fence
@@ -21,6 +21,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from servers.namespaces import Namespaces
+from servers.postgres import PostgresAddress
 
 from perdure.model import limits, ops
 from perdure.model.ids import Ids
@@ -40,6 +42,7 @@ from perdure.model.records import (
 from perdure.model.status import LIVE
 from perdure.store.base import Applied, BatchFailed, RunFilter, Store
 from perdure.store.memory import MemoryStore
+from perdure.store.postgres.store import PostgresStore
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
@@ -843,8 +846,20 @@ def _spec(step: StepRecord) -> WaitSpec:
 # --- side by side ------------------------------------------------------------------------------------
 
 
+class Server:
+    """Where Postgres is. Examples are made without fixtures, so it is told once for all of them."""
+
+    url = ""
+    namespaces: Namespaces
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server(postgres_server: PostgresAddress, postgres_namespaces: Namespaces) -> None:
+    Server.url, Server.namespaces = postgres_server.url, postgres_namespaces
+
+
 class World:
-    """A loop, a clock and a directory for the length of one example."""
+    """A loop, a clock, a directory and a namespace for the length of one example."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -852,6 +867,7 @@ class World:
         self.directory = Path(tempfile.mkdtemp(prefix="perdure-"))
         self._files = 0
         self._batches = 0
+        self._lent: list[str] = []
 
     def wait_for(self, awaited: Coroutine[Any, Any, Answer]) -> Answer:
         return self.loop.run_until_complete(awaited)
@@ -877,6 +893,16 @@ class World:
         self.wait_for(store.open())
         return store
 
+    def postgres(self, home: str | None, namespace: str | None = None) -> PostgresStore:
+        if namespace is None:
+            namespace = Server.namespaces.take()
+            self._lent.append(namespace)
+        ids = Ids(self.clock, random.Random(len(self._lent) + 100))
+        store = PostgresStore(Server.url, namespace=namespace, clock=self.clock, ids=ids)
+        store.worker_id = home
+        self.wait_for(store.open())
+        return store
+
     def apply(self, store: Store, *batch: ops.Op[Any]) -> Any:
         """The answers and wakes of a batch, comparable; or that it failed."""
         try:
@@ -897,6 +923,7 @@ class World:
         self.wait_for(self.loop.shutdown_default_executor())
         self.loop.close()
         shutil.rmtree(self.directory)
+        Server.namespaces.give_back(*self._lent)
 
 
 async def _broken(store: Store) -> list[str]:
@@ -948,8 +975,12 @@ def _rule(name: str) -> Any:
     return rule(**{one: st.sampled_from(of) for one, of in MOVES[name][1].items()})(act)
 
 
+# A look at every row takes Postgres long: it is taken after each so many moves, and at the end.
+SHOWN_EVERY = 8
+
+
 class Agreement(RuleBasedStateMachine):
-    """Memory and SQLite side by side."""
+    """Memory, SQLite and Postgres side by side."""
 
     @initialize(home=st.sampled_from((None, "w1")))
     def open(self, home: str | None) -> None:
@@ -960,6 +991,8 @@ class Agreement(RuleBasedStateMachine):
         self.home = home
         self.memory = self.world.memory(home)
         self.sqlite = self.world.sqlite(home)
+        self.postgres = self.world.postgres(home)
+        self.moves = 0
         self.planner = Planner(self.memory, self.world.clock)
         self.both(ops.Beat(worker_id="w1", lease_us=LEASE_US))
         for run_id in RUNS[:3]:
@@ -974,7 +1007,8 @@ class Agreement(RuleBasedStateMachine):
     def both(self, *batch: ops.Op[Any]) -> None:
         expected = self.world.apply(self.memory, *batch)
         assert expected != "failed", batch
-        assert self.world.apply(self.sqlite, *batch) == expected, batch
+        for store in (self.sqlite, self.postgres):
+            assert self.world.apply(store, *batch) == expected, (store, batch)
         self.check()
 
     def check(self) -> None:
@@ -982,8 +1016,12 @@ class Agreement(RuleBasedStateMachine):
         assert self.world.shown(self.sqlite) == shown
         broken = self.world.wait_for(_broken(self.memory))
         assert not broken, broken
-        orphans = [self.world.wait_for(store.has_orphans()) for store in (self.memory, self.sqlite)]
-        assert orphans[0] == orphans[1]
+        stores = (self.memory, self.sqlite, self.postgres)
+        orphans = {self.world.wait_for(store.has_orphans()) for store in stores}
+        assert len(orphans) == 1
+        self.moves += 1
+        if self.moves % SHOWN_EVERY == 0:
+            assert self.world.shown(self.postgres) == shown
 
     start = _rule("start")
     signal_with_start = _rule("signal_with_start")
@@ -1043,27 +1081,36 @@ class Agreement(RuleBasedStateMachine):
         twice = self.world.wait_for(self.planner.plan(("record_twice", {"which": which})))
         if not isinstance(twice, ops.RecordStep):
             return
-        for store in (self.memory, self.sqlite):
+        for store in (self.memory, self.sqlite, self.postgres):
             assert self.world.apply(store, twice) == "failed"
         self.check()
 
     @rule()
     def crash(self) -> None:
-        """What the files hold at this moment is all that is left."""
+        """What the files hold at this moment is all that is left; on Postgres, another process goes on."""
         crashed = self.sqlite
         self.sqlite = self.world.sqlite(self.home, copy_of=crashed.path)
         self.world.wait_for(crashed.close())
+        gone = self.postgres
+        namespace = gone.schema.removeprefix("perdure_")
+        self.postgres = self.world.postgres(self.home, namespace)
+        self.world.wait_for(gone.close())
         self.both(ops.Beat(worker_id="w1", lease_us=LEASE_US))
 
     @rule()
     def reopen(self) -> None:
-        self.world.wait_for(self.sqlite.close())
-        self.world.wait_for(self.sqlite.open())
+        for store in (self.sqlite, self.postgres):
+            self.world.wait_for(store.close())
+            self.world.wait_for(store.open())
         self.both(ops.Beat(worker_id="w1", lease_us=LEASE_US))
 
     def teardown(self) -> None:
-        if hasattr(self, "world"):
-            self.world.end(self.memory, self.sqlite)
+        if not hasattr(self, "world"):
+            return
+        try:
+            assert self.world.shown(self.postgres) == self.world.shown(self.memory)
+        finally:
+            self.world.end(self.memory, self.sqlite, self.postgres)
             self.patch.undo()
 
 

@@ -48,7 +48,8 @@ class Tables(ABC):
 
     @abstractmethod
     def next_seq(self) -> int:
-        """A number greater than any given before, in commit order: a step's place in its history."""
+        """A number greater than any in what this batch has looked at: a step's place in its history, a signal's in its
+        buffer, an item's in its queue. Numbers of two runs need not be in any order."""
 
     # --- runs ---
 

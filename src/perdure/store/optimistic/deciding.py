@@ -1,8 +1,8 @@
 """From ops to a commit: look, decide, have it compared and written; if it was overtaken, look and decide anew.
 
-A decision is made by the shared handlers and changes nothing, so it can be made as often as it takes. What a handler
-asks for and nobody foresaw breaks it off; the ops after it are gone through all the same, only to learn what they will
-ask for, so that the number of looks does not grow with the batch.
+A decision is made by the shared handlers and changes nothing, so it can be made as often as it takes. If a handler asks
+for what nobody foresaw, the decision does not count; it is gone through to the end all the same, to learn what else
+will be asked for, so that the number of looks does not grow with the batch.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from perdure.store.handlers import HANDLERS
 from perdure.store.handlers.facts import FACTS
 from perdure.store.optimistic.changes import Changes, Conflict, Written
 from perdure.store.optimistic.known import FAN_OUTS, Known
-from perdure.store.optimistic.needs import Looks, Missing, Need
+from perdure.store.optimistic.needs import Incomplete, Looks, Need
 from perdure.store.optimistic.placing import EXACT, Placing
 from perdure.store.optimistic.tables import OptimisticTables
 from perdure.store.optimistic.wait_rows import queue_part
@@ -29,7 +29,7 @@ from perdure.store.prefetch import Wanted, wanted
 
 log = logging.getLogger("perdure.store")
 
-# Decisions are broken off once for each unforeseen look that depends on the one before: a handful.
+# A decision is made anew for each unforeseen look that depends on the one before: a handful.
 _looks_max = 64
 # Each time it is overtaken a batch has lost against one that was written: somebody got on. After so many times it
 # says so, and its caller tries its halves.
@@ -124,8 +124,8 @@ class Decider:
             try:
                 applied = _apply_ops(tables, batch)
                 return tables, applied, tables.changes(batch_id)
-            except Missing as missing:
-                needs = missing.needs
+            except Incomplete as incomplete:
+                needs = incomplete.needs
             except Exception as error:
                 raise BatchFailed(f"{type(error).__name__}: {error}") from error
         raise BatchFailed(f"a decision asked for more {_looks_max} times; last for {needs!r:.200}")
@@ -165,24 +165,19 @@ class Decider:
 
 def _apply_ops(tables: OptimisticTables, batch: Sequence[Op[Any]]) -> list[Applied]:
     applied: list[Applied] = []
-    missing: set[Need] = set()
     for op in batch:
         try:
             if type(op) is ops.ClaimRuns and not _is_built_on(op, batch):
                 outcome: Any = tables.claim_at_the_end(op)
             else:
                 outcome = HANDLERS[type(op)](tables, op)
-        except Missing as unknown:
-            missing |= unknown.needs
         except Exception:
-            # After one that was broken off half-way the rest is only gone through to see what it asks for.
-            if not missing:
+            # Where something is not known yet, the ops are only gone through to see what they ask for.
+            if not tables.missing:
                 raise
         else:
             applied.append(Applied(outcome, tuple(tables.wakes)))
         tables.wakes.clear()
-    if missing:
-        raise Missing(missing)
     return applied
 
 

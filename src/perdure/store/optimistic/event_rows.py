@@ -8,7 +8,7 @@ from perdure.model.ids import Ids
 from perdure.model.ops import NewEvent
 from perdure.model.records import EventRecord, entity_text
 from perdure.store.optimistic.known import FAN_OUTS, LEDGER
-from perdure.store.optimistic.needs import Looks, Missing
+from perdure.store.optimistic.needs import Looks
 from perdure.store.optimistic.rows import LookedAt
 
 
@@ -115,7 +115,8 @@ class EventRows(LookedAt):
     ) -> EventRecord | None:
         known = self._known.topics.get(topic)
         if known is None:
-            raise Missing([("topic", topic)])
+            self.missing.add(("topic", topic))
+            return None
         self._rest_on(("topic", topic))
         self._newest_seen.add(topic)
         if recorded_by is not None and recorded_by < self.now:
@@ -144,7 +145,7 @@ class EventRows(LookedAt):
     def fan_outs(self) -> list[int]:
         if self._fan_outs is None:
             if FAN_OUTS not in self._known.units:
-                raise Missing([("fan_outs",)])
+                self.missing.add(("fan_outs",))
             self._rest_on(FAN_OUTS)
             self._fan_outs = list(self._known.fan_outs)
         return self._fan_outs

@@ -25,20 +25,43 @@ what is known from batch to batch; the answers to all others count for one batch
     ("workers",), ("workflow", name, version), ("channel", kind, name)
 """
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from perdure.store.optimistic.known import Known, Slice, Unit
 
 Need = tuple[Any, ...]
 
 
-class Missing(Exception):
+# What is taken for the answer to a need, by its kind, until it is known; None for all others. A decision that was made
+# on such is worth nothing, but shows what else it will ask for.
+UNKNOWN: Final[dict[str, Any]] = {
+    "children": (),
+    "steps": (),
+    "letters": (),
+    "watching": (),
+    "queue": ((), ()),
+    "items": (),
+    "first_position": 1,
+    "position_at": 0,
+    "deadlines": (),
+    "expiries": (),
+    "orphans": (),
+    "finished": (),
+    "ready": (),
+    "ready_later": (),
+    "expired_keys": (),
+    "started_under": 0,
+    "consumers": (),
+    "workers": (),
+}
+
+
+class Incomplete(Exception):
     """A decision cannot be made before these are known."""
 
-    def __init__(self, needs: Iterable[Need]) -> None:
+    def __init__(self, needs: set[Need]) -> None:
         super().__init__()
-        self.needs = set(needs)
+        self.needs = needs
 
 
 class Looks:

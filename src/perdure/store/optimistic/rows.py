@@ -1,15 +1,17 @@
 """What all rooms of a batch share: what is known, what was looked at, and what was asked for in vain.
 
+What nobody knows yet is noted too, and the decision goes on as if there were nothing: it will not count, but it shows
+what else will be asked for, so that a batch of a thousand ops is looked up in a handful of calls.
+
 A batch changes copies (`_mine`), so that a decision that cannot be finished, or is overtaken, leaves what is known as
 it was. Whatever it looks at is noted: the commit compares it with the store.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from perdure.model.status import LIVE
 from perdure.store.optimistic.known import NEW, Slice, Unit
-from perdure.store.optimistic.needs import Looks, Missing, Need
+from perdure.store.optimistic.needs import UNKNOWN, Looks, Need
 from perdure.store.tables import Tables
 
 
@@ -24,6 +26,7 @@ class LookedAt(Tables):
         self._bumped: set[str] = set()  # those whose version moves
         self._deleted: dict[str, None] = {}
         self._units: dict[Unit, bool] = {}  # that it rests on, and whether their version moves
+        self.missing: set[Need] = set()  # what it asked for and nobody knows yet
 
     # --- runs ---
 
@@ -39,7 +42,8 @@ class LookedAt(Tables):
         if kept is None:
             if self._answers.get(("run", run_id), True) is None:
                 return None
-            raise Missing([("run", run_id)])
+            self.missing.add(("run", run_id))
+            return None
         self._seen[run_id] = kept
         return kept
 
@@ -47,7 +51,8 @@ class LookedAt(Tables):
         """The same with all that belongs to it."""
         kept = self._slice(run_id)
         if kept is not None and kept.watchers is None:
-            raise Missing([("inside", run_id)])
+            self.missing.add(("inside", run_id))
+            return None
         return kept
 
     def _mine(self, run_id: str) -> Slice:
@@ -66,20 +71,8 @@ class LookedAt(Tables):
         if run_id not in self._work:
             self._inside(run_id)
         kept = self._mine(run_id)
-        if kept.watchers is None:
-            raise Missing([("inside", run_id)])
+        assert kept.watchers is not None, f"run {run_id!r} is not known inside"
         return kept
-
-    def _ask_inside(self, run_ids: Iterable[str]) -> None:
-        """Ask for many at once, or each would be asked for in a call of its own."""
-        missing: list[Need] = []
-        for run_id in run_ids:
-            try:
-                self._inside(run_id)
-            except Missing:
-                missing.append(("inside", run_id))
-        if missing:
-            raise Missing(missing)
 
     def _lives(self, run_id: str) -> bool:
         kept = self._slice(run_id)
@@ -96,7 +89,8 @@ class LookedAt(Tables):
         try:
             return self._answers[need]
         except KeyError:
-            raise Missing([need]) from None
+            self.missing.add(need)
+            return UNKNOWN.get(need[0])
 
     def _rest_on(self, unit: Unit, *, bump: bool = False) -> None:
         """The decision counts only if nobody moves this unit meanwhile; with `bump` it moves it itself."""

@@ -67,7 +67,6 @@ class RunRows(LookedAt):
         else:
             stored = self._answer("children", run_id)
         found = {*stored, *self._new_children.get(run_id, ())}
-        self._ask_inside(found)
         return sorted(
             one
             for one in found
@@ -82,14 +81,12 @@ class RunRows(LookedAt):
     def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
         known = tuple(dict.fromkeys(workflows))
         found: list[str] = self._answer("ready", known, self.now, limit)
-        self._ask_inside(found)
         ready = [one for one in self._claimable(found, known) if (one.ready_at or 0) <= self.now]
         return sorted(ready, key=lambda one: (one.ready_at or 0, one.run_id))[:limit]
 
     def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
         known = tuple(dict.fromkeys(workflows))
         found: list[str] = self._answer("ready_later", known, self.now)
-        self._ask_inside(found)
         later = [one.ready_at for one in self._claimable(found, known) if one.ready_at is not None]
         return min((at for at in later if at > self.now), default=None)
 
@@ -111,7 +108,6 @@ class RunRows(LookedAt):
 
     def orphans(self, limit: int) -> list[RunRecord]:
         found: list[str] = self._answer("orphans", limit)
-        self._ask_inside(found)
         runs = [self.run(one) for one in found]
         return [one for one in runs if one is not None and self._is_orphan(one)]
 
@@ -120,7 +116,6 @@ class RunRows(LookedAt):
 
     def finished_before(self, at: int, limit: int) -> list[str]:
         stored: list[str] = self._answer("finished", at, limit)
-        self._ask_inside(stored)
         mine = [one for one in self._work if one not in stored and self._is_past(one, at)]
         runs = [self.run(one) for one in (*stored, *mine)]
         ended = [(one.finished_at, one.run_id) for one in runs if one and one.finished_at]

@@ -13,7 +13,7 @@ from perdure.store.optimistic.changes import Changes, RunChange, SeenRun, SeenUn
 from perdure.store.optimistic.event_rows import EventRows
 from perdure.store.optimistic.fact_rows import FactRows
 from perdure.store.optimistic.known import FAN_OUTS, NEW
-from perdure.store.optimistic.needs import Looks, Missing
+from perdure.store.optimistic.needs import Incomplete, Looks
 from perdure.store.optimistic.placing import UNPLACED, Placing
 from perdure.store.optimistic.queue_rows import QueueRows
 from perdure.store.optimistic.reader_rows import ReaderRows
@@ -58,7 +58,10 @@ class OptimisticTables(
     # --- what it comes to ---
 
     def changes(self, batch_id: str) -> Changes:
-        """Raises Missing if it is not known yet what the batch rests on."""
+        """Raises Incomplete if something that the batch rests on is not known yet."""
+        units = self._seen_units()
+        if self.missing:
+            raise Incomplete(self.missing)
         changed, renewed = self._changed_runs()
         return Changes(
             batch_id=batch_id,
@@ -68,7 +71,7 @@ class OptimisticTables(
             head=self._base if self._exact else None,
             decides_time=self.decides_time,
             runs=self._seen_runs(),
-            units=self._seen_units(),
+            units=units,
             new_runs=[self._work[one].run for one in self._new_runs],
             changed_runs=changed,
             renewed_runs=renewed,
@@ -122,19 +125,17 @@ class OptimisticTables(
         for topic in self._by_topic:
             self._rest_on(("topic", topic))
         known = self._known
-        units, missing = [], set()
+        units = []
         for unit in sorted(self._units):
             kind, name = unit
             version = known.units.get(unit)
             if version is None:
-                missing.add(("topic", name) if kind == "topic" else ("unit", kind, name))
+                self.missing.add(("topic", name) if kind == "topic" else ("unit", kind, name))
                 continue
             newest = None
             if kind == "topic" and (name in self._newest_seen or name in self._opened):
                 newest = known.topics[name].newest
             units.append(SeenUnit(kind, name, version, self._units[unit], newest))
-        if missing:
-            raise Missing(missing)
         return units
 
     def _changed_runs(self) -> tuple[list[RunChange], list[RunRecord]]:

@@ -14,7 +14,7 @@ from perdure.model.records import (
     can_end,
     entity_text,
 )
-from perdure.store.optimistic.needs import Looks, Missing, Need
+from perdure.store.optimistic.needs import Looks
 from perdure.store.optimistic.rows import LookedAt
 
 _by_target = ("run", "topic", "queue")
@@ -50,23 +50,17 @@ class WaitRows(LookedAt):
         if kept is None:
             return []
         if kept.on_run is None:
-            raise Missing([("on_run", run_id)])
+            self.missing.add(("on_run", run_id))
+            return []
         return self._still_there(kept.on_run.values())
 
     def _still_there(self, stored: Iterable[WatcherRecord]) -> list[WatcherRecord]:
         """Those of these who still wait, by the slices of their runs; longest waiting first."""
         found: dict[WatcherKey, WatcherRecord] = {}
-        missing: set[Need] = set()
         for one in stored:
-            try:
-                kept = self._inside(one.run_id)
-            except Missing as unknown:
-                missing |= unknown.needs
-                continue
+            kept = self._inside(one.run_id)
             if kept is not None and kept.watchers and (one.path, one.ix) in kept.watchers:
                 found[_key(one)] = kept.watchers[one.path, one.ix]
-        if missing:
-            raise Missing(missing)
         return sorted(found.values(), key=lambda one: (one.opened_at, one.run_id, one.path, one.ix))
 
     def is_watched(self, kind: str, target: str) -> bool:
@@ -76,7 +70,8 @@ class WaitRows(LookedAt):
             return self.queue_watcher(target) is not None
         topic = self._known.topics.get(target)
         if topic is None:
-            raise Missing([("topic", target)])
+            self.missing.add(("topic", target))
+            return False
         self._rest_on(("topic", target))
         return topic.watched
 
@@ -139,7 +134,8 @@ class WaitRows(LookedAt):
                 return _due_at(one)
         if len(stored) < asked:
             return None
-        raise Missing([(kind, 2 * asked)])
+        self.missing.add((kind, 2 * asked))
+        return None
 
     def add_watcher(self, watcher: WatcherRecord) -> None:
         mine = self._my_inside(watcher.run_id)
@@ -213,7 +209,6 @@ class WaitRows(LookedAt):
     def expired_signals(self, limit: int) -> list[SignalRecord]:
         stored: list[SignalRecord] = self._answer("expiries", limit + 1)
         expired = [one for one in stored[:limit] if (one.expires_at or 0) < self.now]
-        self._ask_inside(dict.fromkeys(one.run_id for one in expired))
         return [one for one in expired if self._is_buffered(one)]
 
     def _is_buffered(self, signal: SignalRecord) -> bool:

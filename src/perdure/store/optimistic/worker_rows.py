@@ -6,7 +6,7 @@ catalogue is remembered as a whole, by one version.
 
 from perdure.model.records import ChannelRecord, WorkerRecord, WorkflowRecord
 from perdure.store.optimistic.known import CATALOGUE
-from perdure.store.optimistic.needs import Looks, Missing
+from perdure.store.optimistic.needs import Looks
 from perdure.store.optimistic.rows import LookedAt
 
 
@@ -35,7 +35,8 @@ class WorkerRows(LookedAt):
 
     def is_live(self, worker_id: str) -> bool:
         worker = self._worker_rows().get(worker_id)
-        return worker is not None and worker.lease_until > self.now
+        # Our own lives, whatever its lease says: it is asking.
+        return worker is not None and (worker_id == self.worker_id or worker.lease_until > self.now)
 
     def put_worker(self, worker: WorkerRecord) -> None:
         self._workers[worker.worker_id] = worker
@@ -50,10 +51,9 @@ class WorkerRows(LookedAt):
         self._rest_on(CATALOGUE)
         if at in self._put_workflows:
             return self._put_workflows[at]
-        try:
-            return self._known.workflows[at]
-        except KeyError:
-            raise Missing([("workflow", name, version)]) from None
+        if at not in self._known.workflows:
+            self.missing.add(("workflow", name, version))
+        return self._known.workflows.get(at)
 
     def put_workflow(self, workflow: WorkflowRecord) -> bool:
         if self.workflow(workflow.name, workflow.version) == workflow:
@@ -67,10 +67,9 @@ class WorkerRows(LookedAt):
         self._rest_on(CATALOGUE)
         if at in self._put_channels:
             return self._put_channels[at]
-        try:
-            return self._known.channels[at]
-        except KeyError:
-            raise Missing([("channel", kind, name)]) from None
+        if at not in self._known.channels:
+            self.missing.add(("channel", kind, name))
+        return self._known.channels.get(at)
 
     def put_channel(self, channel: ChannelRecord) -> bool:
         if self.channel(channel.kind, channel.name) == channel:

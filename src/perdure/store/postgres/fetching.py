@@ -30,7 +30,6 @@ from perdure.store.optimistic.needs import Looks, Need
 from perdure.store.postgres.connecting import Connection
 from perdure.store.postgres.statements import Statements
 
-Answers = dict[Need, Any]
 Record = TypeVar("Record")
 
 
@@ -54,7 +53,7 @@ decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
 decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
 decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
 decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
-_decode_item_lists = msgspec.json.Decoder(list[list[ItemRecord]]).decode
+_decode_queues = msgspec.json.Decoder(list[tuple[list[ItemRecord], int]]).decode
 decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
 decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
 decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
@@ -89,9 +88,12 @@ def workflows_json(workflows: Iterable[tuple[str, int]]) -> str:
 class Fetcher:
     """Looks needs up on one connection."""
 
-    def __init__(self, statements: Statements, now: Callable[[], int]) -> None:
+    def __init__(
+        self, statements: Statements, now: Callable[[], int], who: Callable[[], str | None]
+    ) -> None:
         self._statements = statements
         self._now = now
+        self._who = who  # asks: the worker of this process
 
     async def fetch(self, connection: Connection, looks: Looks, needs: Iterable[Need]) -> int:
         """Leave what was asked for among what is known and the answers; gives the server's clock.
@@ -141,7 +143,7 @@ class Fetcher:
         looks.known.head = max(looks.known.head, row["head"])
         _learn_units(looks, row)
         _learn_runs(looks, asked, row)
-        _answer(looks.answers, asked, row)
+        _answer(looks, asked, row)
         clock: int = row["clock"]
         return clock
 
@@ -240,7 +242,8 @@ class Fetcher:
 
     async def dead_owners(self, connection: Connection) -> list[str]:
         """Those who are said to run something and live no more."""
-        return decode_ids((await self.row(connection, "owners", now=self._now()))[0])
+        asker = {"now": self._now(), "worker_id": self._who()}
+        return decode_ids((await self.row(connection, "owners", **asker))[0])
 
 
 # Needs that one statement answers: its name, its parameters, and how rows are read. The lists are told apart below.
@@ -325,7 +328,8 @@ def _around(on_run: list[WatcherRecord], row: Any) -> set[str]:
     return around
 
 
-def _answer(answers: Answers, asked: dict[str, list[Need]], row: Any) -> None:
+def _answer(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
+    answers = looks.answers
     for kind in ("step", "key", "event", "event_at"):
         answers.update((need, None) for need in asked[kind])
     answers.update((need, []) for need in asked["children"])
@@ -341,10 +345,11 @@ def _answer(answers: Answers, asked: dict[str, list[Need]], row: Any) -> None:
     answers.update(
         zip(asked["watching"], _decode_watcher_lists(row["watching"] or "[]"), strict=True)
     )
-    items = _decode_item_lists(row["items"] or "[]")
+    queues = _decode_queues(row["items"] or "[]")
     takers = _decode_watcher_lists(row["takers"] or "[]")
-    for need, part, waiting in zip(asked["queue"], items, takers, strict=True):
-        answers[need] = (part, waiting)
+    for need, (items, last), waiting in zip(asked["queue"], queues, takers, strict=True):
+        answers[need] = (items, waiting)
+        looks.known.seq = max(looks.known.seq, last)
 
 
 def _first(found: list[Record]) -> Record | None:

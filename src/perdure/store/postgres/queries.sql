@@ -106,7 +106,8 @@ select coalesce(json_agg({signal as json of s} order by s.expires_at, s.position
 ) as s;
 
 -- name: owners
--- Who is said to run something, found by hopping along the index from one owner to the next, and whether it lives.
+-- Who is said to run something and lives no more, found by hopping along the index from one owner to the next. Who
+-- asks lives, whatever its lease says, if it has a row.
 with recursive owner_of (owner) as (
     (select r.owner from {schema}.runs as r where r.status = 'running' order by r.owner limit 1)
     union all
@@ -117,7 +118,8 @@ with recursive owner_of (owner) as (
 )
 select coalesce(json_agg(o.owner), '[]') from owner_of as o
 where o.owner is not null and not exists (
-    select 1 from {schema}.workers as w where w.worker_id = o.owner and w.lease_until > :now
+    select 1 from {schema}.workers as w
+    where w.worker_id = o.owner and (w.lease_until > :now or w.worker_id = :worker_id)
 );
 
 -- name: orphans

@@ -60,7 +60,7 @@ class PostgresStore(PostgresReads, Backend):
         self._statements = Statements(self.schema)
         self._clock = ServerClock(clock)
         self._ids = ids
-        self._fetcher = Fetcher(self._statements, self._clock.now)
+        self._fetcher = Fetcher(self._statements, self._clock.now, lambda: self.worker_id)
         self._decider = Decider(self, ids, lifecycle)
         self._writer: Connection | None = None
         self._readers: asyncio.Queue[Connection | None] | None = None

@@ -131,11 +131,13 @@ def _wrong_steps(life: Life) -> Iterator[str]:
 
 
 def _wrong_seqs(lives: list[Life]) -> Iterator[str]:
-    numbers = Counter(step.seq for life in lives for step in life.steps if step.seq)
-    numbers.update(signal.position for life in lives for signal in life.signals)
-    for number, count in numbers.items():
-        if count > 1:
-            yield f"R3 sequence number {number} was given {count} times"
+    """Within a run each number is given once. What two runs have in common says nothing."""
+    for life in lives:
+        numbers = Counter(step.seq for step in life.steps if step.seq)
+        numbers.update(signal.position for signal in life.signals)
+        for number, count in numbers.items():
+            if count > 1:
+                yield f"R3 {life.run.run_id}: sequence number {number} was given {count} times"
 
 
 # --- W: waits ----------------------------------------------------------------------------------------
