@@ -204,6 +204,7 @@ async def _made(
     ids = Ids(clock, chance)
     # The store makes ids on its writer's thread, so it has an `Ids` and a chance of its own.
     store = make_store(Ids(clock, random.Random(chance.getrandbits(128))))
+    store.patience_s = settings.store_timeout_s
     await store.open()
     coordinator = Coordinator(store, ids, store_timeout_s=settings.store_timeout_s)
     coordinator.start()

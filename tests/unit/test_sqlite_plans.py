@@ -115,6 +115,8 @@ asked: list[tuple[str, str, str]] = [
     ("timeline", of("page_timeline"), "events_by_entity (entity_type=? AND entity_id=?"),
     ("first items", of("first_items"), "queue_items_in_order (queue=?"),
     ("items of a queue", of("page_items"), "queue_items_in_order (queue=? AND position>?"),
+    ("sends to be applied", of("page_outbox"), "outbox USING PRIMARY KEY (outbox_id>?)"),
+    ("sends that are kept", of("kept_outbox"), "outbox USING PRIMARY KEY (outbox_id=?)"),
     ("cursors", of("cursors"), "cursors USING PRIMARY KEY (run_id=?)"),
     ("key", of("key"), "keys USING PRIMARY KEY (scope=? AND key=?)"),
     ("known keys", of("known_keys"), "k USING PRIMARY KEY (scope=? AND key=?)"),

@@ -43,6 +43,7 @@ def test_every_field_of_a_record_has_a_column() -> None:
     tables = {
         "letter": "dead_letters",
         "item": "queue_items",
+        "outbox": "outbox",
         "parked": "parked",
         "deferred": "deferred",
     }

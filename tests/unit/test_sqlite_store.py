@@ -153,8 +153,8 @@ async def test_refuses_newer_schemas_and_strange_files(tmp_path: Path, store: Sq
     _set_meta(path, "schema", "9")
     _set_meta(path, "min_code", "7")
     assert await refusal(path) == (
-        f"{path}: schema version 9 is newer than this code knows (1), and needs code that knows 7: "
-        "upgrade perdure"
+        f"{path}: schema version 9 is newer than this code knows ({opening.schema_known}), and needs code that "
+        "knows 7: upgrade perdure"
     )
     _set_meta(path, "min_code", "seven")
     assert "not a file of perdure" in await refusal(path)
@@ -216,6 +216,9 @@ async def test_a_newer_schema_that_older_code_may_use_is_accepted(
     await other.close()
 
 
+_needs_newer = f"needs code that knows {opening.schema_known + 1}: upgrade perdure"
+
+
 async def test_batches_fail_once_another_process_has_migrated_the_file(
     store: SqliteStore, tmp_path: Path
 ) -> None:
@@ -224,7 +227,7 @@ async def test_batches_fail_once_another_process_has_migrated_the_file(
     with newer_code("create table later (x integer);\n"):
         await other.open()
     for run_id in ("b", "c"):  # not only the first after it
-        with pytest.raises(BatchFailed, match="needs code that knows 2: upgrade perdure"):
+        with pytest.raises(BatchFailed, match=_needs_newer):
             await apply(store, start(run_id))
     with newer_code("create table later (x integer);\n"):
         assert [run.run_id for run in await other.runs(RunFilter(), None, 10)] == ["a"]
@@ -247,7 +250,7 @@ async def test_reads_are_refused_once_another_process_has_migrated_the_file(
     with newer_code(text):
         await other.open()
     for _ in range(3):  # on either of the threads
-        with pytest.raises(StoreRefused, match="needs code that knows 2: upgrade perdure"):
+        with pytest.raises(StoreRefused, match=_needs_newer):
             await store.run("a")
     with newer_code(text):
         await other.counts()

@@ -23,7 +23,7 @@ from perdure.errors import NotRunning, OutcomeUnknown, StoreRefused
 from perdure.model import limits
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
-from perdure.store.base import Applied, BatchFailed, BatchUnknown, Store
+from perdure.store.base import Applied, BatchFailed, BatchUnknown, Store, StoreBusy
 
 A = TypeVar("A")
 # Gets the op, its outcome or the exception that took its place, and what was posted beside the op. That third
@@ -248,6 +248,9 @@ class Coordinator:
         batch_id = self._ids.ulid()
         try:
             applied = await self._apply(batch_id, [posted[0] for posted in batch])
+        except StoreBusy as error:
+            for posted in itertools.islice(self._untold, len(batch)):
+                _tell(posted, _refused(error))
         except BatchFailed as error:
             await self._bisect(batch, error)
         except BatchUnknown as error:
@@ -300,9 +303,7 @@ class Coordinator:
     async def _bisect(self, batch: list[Posted], error: BatchFailed) -> None:
         if len(batch) == 1:
             log.error("the store refused %s: %s", type(batch[0][0]).__name__, error)
-            refused = StoreRefused(f"the store did not take the write, nothing changed: {error}")
-            refused.__cause__ = error
-            _tell(next(self._untold), refused)
+            _tell(next(self._untold), _refused(error))
             return
         middle = len(batch) // 2
         await self._commit(batch[:middle])
@@ -367,6 +368,12 @@ def _tell(posted: Posted, outcome: Any) -> None:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+
+
+def _refused(error: BatchFailed) -> StoreRefused:
+    refused = StoreRefused(f"the store did not take the write, nothing changed: {error}")
+    refused.__cause__ = error
+    return refused
 
 
 def _too_late() -> NotRunning:

@@ -19,6 +19,7 @@ from perdure.model.outcomes import (
     EmitOutcome,
     Fenced,
     Fired,
+    FromOutbox,
     Moved,
     PutOutcome,
     Queued,
@@ -384,6 +385,24 @@ class PurgeQueue(Op[Counted], frozen=True, kw_only=True, gc=False):
     limit: int
 
 
+# --- sends that came with their sender's own transaction ----------------------------------------------
+
+Send = StartRun | SendSignal | Emit | Put
+
+
+class ApplyOutbox(Op[FromOutbox], frozen=True, kw_only=True, gc=False):
+    """Apply what a row of the outbox asks for, and delete the row, in one commit: it happens once.
+
+    If the row is gone, somebody else was quicker: nothing happens. What is refused has no sender to be told; it
+    becomes a fact on the ledger. So does a row that this code cannot read: then there is no `send` but the `reason`.
+    """
+
+    outbox_id: str
+    send: Send | None
+    text: str = ""  # of a row that cannot be read, as much as is told of it
+    reason: str = ""
+
+
 # --- consumers and subscriptions ---------------------------------------------------------------------
 
 
@@ -394,7 +413,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     keeps to the bounds of its chain of events, and is parked if it is refused.
     """
 
-    op: "StartRun | SendSignal | Emit | Put"
+    op: Send
     position: int
     subscription: str = ""
 

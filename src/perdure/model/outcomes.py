@@ -66,6 +66,17 @@ class Emitted(msgspec.Struct, frozen=True, gc=False):
     more: bool = False
 
 
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """Written with your own transaction: it takes effect, once, if and only if you commit.
+
+    `target` is the id of what will be then: a run, a signal, an event or an item, as `kind` says.
+    """
+
+    id: str
+    kind: Literal["start", "signal", "emit", "put"]
+    target: str
+
+
 First = TypeVar("First")
 
 
@@ -150,6 +161,13 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
 
     count: int
     more: bool = False
+
+
+class FromOutbox(msgspec.Struct, frozen=True, gc=False):
+    """How many rows of the outbox were applied, one or none, and why what it asked for was refused."""
+
+    count: int
+    refused: tuple[str, ...] = ()
 
 
 class CursorMoved(msgspec.Struct, frozen=True, gc=False):

@@ -183,6 +183,14 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires_at: int | None = None  # None: it lives as long as its run
 
 
+class OutboxRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A send that was committed with its sender's own transaction, and is to be applied."""
+
+    outbox_id: str
+    op: str  # JSON, see model/outbox.py
+    created_at: int
+
+
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A fact on the ledger. The store gives the position; the id is identity only."""
 

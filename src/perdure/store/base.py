@@ -20,6 +20,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -32,6 +33,10 @@ from perdure.model.records import (
 
 class BatchFailed(Exception):
     """The batch was not committed: nothing of it happened, and it may be tried again, whole or in parts."""
+
+
+class StoreBusy(BatchFailed):
+    """Likewise, and none of its ops is to blame: to try it in parts would be of no use."""
 
 
 class BatchUnknown(Exception):
@@ -66,12 +71,13 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Due(NamedTuple):
     """When a worker must next look: the earliest deadline, and the earliest ready run (now or later).
 
-    `fan_out` says that events have more runs to resume.
+    `fan_out` says that events have more runs to resume, `outbox` that sends of callers are to be applied.
     """
 
     deadline_at: int | None
     ready_at: int | None
     fan_out: bool = False
+    outbox: bool = False
 
 
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +96,8 @@ class Store(ABC):
     url: str
     worker_id: str | None = None  # set by the worker of this process before its first op
     lifecycle: bool = True
+    # How long a write may take before its caller gives up: a store that has to wait for others gives up before that.
+    patience_s: float = 30.0
     needs_beats: bool = False  # whether a worker's life is known only by its lease
     # The newest event that a batch of this process has appended or seen, or that `span` has told of: a hint.
     head: int = 0
@@ -119,7 +127,19 @@ class Store(ABC):
     async def settle(self, batch_id: str) -> bool:
         """Whether that batch was committed."""
 
+    @abstractmethod
+    async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
+        """Write a send through a connection of the caller's own, inside its transaction. Never commits.
+
+        Raises BadValue for a connection that is of another kind, leads to another database or has no transaction to
+        write into, and StoreRefused if this store has no such connections; nothing is written then.
+        """
+
     # --- reads for the engine ---
+
+    @abstractmethod
+    async def outbox(self, after: str, limit: int) -> list[OutboxRecord]:
+        """Sends that callers have committed and nobody has applied yet: by id, greater than `after`."""
 
     @abstractmethod
     async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:

@@ -155,6 +155,11 @@ def _effects(want: Wanted, op: ops.AdvanceCursor | ops.CommitEffects) -> None:
     want.keys.update((scope, key) for key in op.finished)
 
 
+def _apply_outbox(want: Wanted, op: ops.ApplyOutbox) -> None:
+    if op.send is not None:
+        _looks[type(op.send)](want, op.send)
+
+
 # Ops that are missing here ask an index first and prefetch from its answer, or touch no run.
 _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.StartRun: _start_run,
@@ -178,6 +183,7 @@ _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.Emit: _emit,
     ops.ResolveWait: lambda want, op: _inside(want, op.run_id),
     ops.Put: _put,
+    ops.ApplyOutbox: _apply_outbox,
     ops.AdvanceCursor: _effects,
     ops.CommitEffects: _effects,
 }

@@ -204,6 +204,15 @@ class Tables(ABC):
     @abstractmethod
     def delete_item(self, item: ItemRecord) -> None: ...
 
+    # --- the outbox ---
+
+    @abstractmethod
+    def has_outbox(self, outbox_id: str) -> bool:
+        """Whether that send is still to be applied."""
+
+    @abstractmethod
+    def delete_outbox(self, outbox_id: str) -> None: ...
+
     # --- keys, ledger, dead letters ---
 
     @abstractmethod

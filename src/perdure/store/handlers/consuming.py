@@ -7,7 +7,6 @@ event. Starts keep to the bounds of their chain of events; what they put off is 
 
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from perdure.model import limits, ops
@@ -17,9 +16,7 @@ from perdure.model.outcomes import (
     CursorMoved,
     EmitOutcome,
     Fenced,
-    Finished,
     Moved,
-    NotFound,
     Refusal,
     Started,
     Wake,
@@ -31,14 +28,11 @@ from perdure.model.records import (
     SubscriptionRecord,
 )
 from perdure.store.handlers import ledger, queues
-from perdure.store.handlers.facts import resume_later
+from perdure.store.handlers.facts import refusal_of, tell_ledger
 from perdure.store.handlers.keys import keep_key, used_key
 from perdure.store.handlers.owning import is_known, start_run
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
-
-_encode = msgspec.json.encode
-
 
 # --- who reads ---
 
@@ -242,20 +236,14 @@ def _emit(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
 
 def _note_refusal(tables: Tables, consumer: str, effect: ops.Effect, outcome: object) -> None:
     """What was refused does not vanish: a parked event for a subscription, a fact for a handler."""
-    match outcome:
-        case Refusal():
-            reason = f"{outcome.code}: {outcome.detail}"
-        case Finished():
-            reason = f"run {outcome.run_id!r} has already ended: {outcome.status}"
-        case NotFound():
-            reason = f"there is no run {outcome.run_id!r}"
-        case _:
-            return
+    reason = refusal_of(outcome)
+    if reason is None:
+        return
     if effect.subscription:
         park(tables, consumer, effect, reason)
         return
     facts = {"consumer": consumer, "effect": type(effect.op).__name__, "reason": reason}
-    tell_ledger(tables, "ledger.effect_refused", {**facts, "position": effect.position}, effect)
+    _tell(tables, "ledger.effect_refused", {**facts, "position": effect.position}, effect)
 
 
 def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None:
@@ -277,10 +265,10 @@ def park(tables: Tables, consumer: str, effect: ops.Effect, reason: str) -> None
     )
 
 
-def tell_ledger(
+def _tell(
     tables: Tables, type: str, facts: dict[str, Any], about: ops.Effect, *, anew: bool = False
 ) -> None:
-    """A fact about the ledger's own readers; always told, for somebody must act on it.
+    """A fact about the ledger's own readers.
 
     It belongs to the chain of the event it is about, one hop further (`anew`: with its depth from the beginning), or
     whoever acts on it could go on for ever. For the same reason it is not told about such a fact.
@@ -290,10 +278,7 @@ def tell_ledger(
         return
     root_id = None if event is None else event.root_id or event.event_id
     depth = 0 if event is None or anew else event.depth + 1
-    text = _encode(facts).decode()
-    position = tables.append_event(type, text, None, None, None, root_id, depth)
-    if tables.is_watched("topic", type):
-        resume_later(tables, position)
+    tell_ledger(tables, type, facts, root_id, depth)
 
 
 # --- bounds on what events start ---
@@ -315,7 +300,7 @@ def _is_put_off(tables: Tables, consumer: str, effect: ops.Effect, op: ops.Start
     facts = {"subscription": effect.subscription, "event_id": op.event_id, "root_id": op.root_id}
     # Its depth begins anew, so that it can start something itself; the count of its chain does not.
     told = {**facts, "depth": op.depth}
-    tell_ledger(tables, f"ledger.{reason}_capped", told, effect, anew=True)
+    _tell(tables, f"ledger.{reason}_capped", told, effect, anew=True)
     known = tables.consumer(consumer)
     if known is not None:
         tables.put_consumer(replace(known, capped=known.capped + 1))
@@ -363,7 +348,7 @@ def _let_go(tables: Tables, op: ops.DrainDeferred, effect: ops.Effect, reason: s
     elif not op.released and tables.event_at(effect.position) is None:
         at = effect.position
         lost = {"subscription": effect.subscription, "first": at, "last": at}
-        tell_ledger(tables, "ledger.events_lost", lost, effect)
+        _tell(tables, "ledger.events_lost", lost, effect)
 
 
 def drop_parked(tables: Tables, op: ops.DropParked) -> Counted:

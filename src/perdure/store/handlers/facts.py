@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.model.ops import ClaimRuns
-from perdure.model.outcomes import Wake
+from perdure.model.outcomes import Finished, NotFound, Refusal, Wake
 from perdure.model.records import Completion, DeadLetterRecord, RunRecord, SignalRecord
 from perdure.model.status import PARKED, check_move
 from perdure.store.tables import Tables
@@ -56,6 +56,31 @@ def tell(
         position = tables.append_event(type, payload, event_id, *about, run.root_id, run.depth)
     if tables.is_watched("topic", type):
         resume_later(tables, position)
+
+
+def tell_ledger(
+    tables: Tables, type: str, facts: dict[str, Any], root_id: str | None = None, depth: int = 0
+) -> None:
+    """Append a fact about no run, of the chain of events that began with `root_id`; always told, for somebody must
+    act on it."""
+    text = _encode(facts).decode()
+    position = tables.append_event(type, text, None, None, None, root_id, depth)
+    if tables.is_watched("topic", type):
+        resume_later(tables, position)
+
+
+def refusal_of(outcome: object) -> str | None:
+    """Why a send was refused, for a fact where no sender is left to be told; None if it was accepted."""
+    match outcome:
+        case Refusal():
+            errors = f" ({'; '.join(outcome.paths)})" if outcome.code == "invalid_payload" else ""
+            return f"{outcome.code}: {outcome.detail}{errors}"
+        case Finished():
+            return f"run {outcome.run_id!r} has already ended: {outcome.status}"
+        case NotFound():
+            return f"there is no run {outcome.run_id!r}"
+        case _:
+            return None
 
 
 def resume_later(tables: Tables, position: int) -> None:

@@ -19,6 +19,7 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     KeyRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -38,6 +39,10 @@ class MemoryReads(Store):
     tables: MemoryTables
     _clock: Clock
 
+    async def outbox(self, after: str, limit: int) -> list[OutboxRecord]:
+        ahead = sorted(one for one in self.tables.outbox if one > after)
+        return [self.tables.outbox[one] for one in ahead[:limit]]
+
     async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
         found = []
         for run_id in dict.fromkeys(run_ids):
@@ -55,7 +60,8 @@ class MemoryReads(Store):
             for one in tables.runs_by_id.values()
             if one.status == "ready" and (known is None or (one.workflow, one.version) in known)
         ]
-        return Due(tables.next_deadline(), min(ready, default=None), bool(tables.markers))
+        ready_at = min(ready, default=None)
+        return Due(tables.next_deadline(), ready_at, bool(tables.markers), bool(tables.outbox))
 
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
@@ -266,6 +272,7 @@ class MemoryReads(Store):
         counts["workflows"] = len(tables.workflows)
         counts["cursors"] = len(tables.cursors)
         counts["queue_items"] = sum(len(rows) for rows in tables.items.values())
+        counts["outbox"] = len(tables.outbox)
         counts["fan_outs"] = len(tables.markers)
         counts["consumers"] = len(tables.consumers_by_name)
         counts["subscriptions"] = len(tables.subscriptions)

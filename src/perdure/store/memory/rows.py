@@ -15,6 +15,7 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     KeyRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -41,6 +42,7 @@ class KeptRows(Tables):
         self.keys: dict[tuple[str, str], KeyRecord] = {}
         self.cursors: dict[tuple[str, str, str, str, str], CursorRecord] = {}
         self.items: dict[str, dict[str, ItemRecord]] = {}
+        self.outbox: dict[str, OutboxRecord] = {}
         self.events: dict[int, EventRecord] = {}  # by position, in that order
         self.positions: dict[str, int] = {}
         self.last = 0

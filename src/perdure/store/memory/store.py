@@ -7,9 +7,11 @@ validate before they write; an op that raises is a defect of ours and fails its 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perdure.errors import StoreRefused
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
+from perdure.model.records import OutboxRecord
 from perdure.store.base import Applied, BatchFailed
 from perdure.store.handlers import HANDLERS
 from perdure.store.memory.reads import MemoryReads
@@ -60,3 +62,9 @@ class MemoryStore(MemoryReads):
 
     async def settle(self, batch_id: str) -> bool:
         return batch_id in self._committed
+
+    async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
+        raise StoreRefused(
+            "a memory store is no database that a connection of yours could write to: use connection= with "
+            "sqlite:/// or postgresql://"
+        )

@@ -7,6 +7,7 @@ from perdure.model.ids import Ids
 from perdure.model.outcomes import Wake
 from perdure.store.memory.event_rows import EventRows
 from perdure.store.memory.fact_rows import FactRows
+from perdure.store.memory.outbox_rows import OutboxRows
 from perdure.store.memory.queue_rows import QueueRows
 from perdure.store.memory.reader_rows import ReaderRows
 from perdure.store.memory.run_rows import RunRows
@@ -16,7 +17,7 @@ from perdure.store.memory.worker_rows import WorkerRows
 
 
 class MemoryTables(
-    RunRows, StepRows, WaitRows, QueueRows, EventRows, FactRows, ReaderRows, WorkerRows
+    RunRows, StepRows, WaitRows, QueueRows, OutboxRows, EventRows, FactRows, ReaderRows, WorkerRows
 ):
     """The rows of a namespace, for one batch after the other."""
 

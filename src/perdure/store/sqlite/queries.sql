@@ -480,6 +480,18 @@ insert into queue_items ({item columns}) select * from ({rows}) limit ?;
 -- Taken or purged.
 delete from queue_items where item_id in (select value from json_each(:item_ids));
 
+-- name: write_outbox
+-- A send, by the caller's own connection, which knows no named parameters of ours: in the order of the record.
+insert into main.outbox ({outbox columns}) values (?, ?, ?);
+
+-- name: kept_outbox
+-- Which of these sends are still to be applied.
+select json_group_array(outbox_id) from outbox where outbox_id in (select value from json_each(:outbox_ids));
+
+-- name: delete_outbox
+-- Applied.
+delete from outbox where outbox_id in (select value from json_each(:outbox_ids));
+
 -- name: insert_fan_out
 -- An event has more runs to resume.
 insert or ignore into fan_outs (position) values (:position);
@@ -670,7 +682,14 @@ select
             select min(ready_at) from runs
             where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at is not null
          )) from json_each(:workflows) as known)),
-    exists (select 1 from fan_outs);
+    exists (select 1 from fan_outs),
+    exists (select 1 from outbox);
+
+-- name: page_outbox
+-- Sends that callers have committed, by id.
+select json_group_array({outbox as json}) from (
+    select * from outbox where outbox_id > :after order by outbox_id limit :limit
+);
 
 -- name: sweep
 -- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.
@@ -929,6 +948,7 @@ select
         'workflows', (select count(*) from workflows),
         'cursors', (select count(*) from cursors),
         'queue_items', (select count(*) from queue_items),
+        'outbox', (select count(*) from outbox),
         'fan_outs', (select count(*) from fan_outs),
         'consumers', (select count(*) from consumers),
         'subscriptions', (select count(*) from subscriptions),

@@ -23,6 +23,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -43,6 +44,7 @@ from perdure.store.sqlite.statements import (
     decode_ids,
     decode_items,
     decode_letters,
+    decode_outbox,
     decode_owners,
     decode_parked,
     decode_runs,
@@ -150,9 +152,16 @@ def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:
 
 def due(sql: Statements, workflows: list[tuple[str, int]] | None) -> Due:
     known = None if workflows is None else as_json(workflows)
-    deadline_at, expires_at, ready_at, fan_out = sql.row("due", {"workflows": known})
+    deadline_at, expires_at, ready_at, fan_out, outbox = sql.row("due", {"workflows": known})
     deadlines = [at for at in (deadline_at, expires_at) if at is not None]
-    return Due(min(deadlines, default=None), ready_at, bool(fan_out))
+    return Due(min(deadlines, default=None), ready_at, bool(fan_out), bool(outbox))
+
+
+def outbox(sql: Statements, after: str, limit: int) -> list[OutboxRecord]:
+    def page(after: str, limit: int) -> list[OutboxRecord]:
+        return sql.records(decode_outbox, "page_outbox", {"after": after, "limit": limit})
+
+    return in_parts(page, after, limit, lambda last: last.outbox_id)
 
 
 def sweep(sql: Statements, after: str, limit: int) -> tuple[list[str], str]:

@@ -22,6 +22,7 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     KeyRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -45,6 +46,7 @@ _records: Final[dict[str, type[msgspec.Struct]]] = {
     "workflow": WorkflowRecord,
     "cursor": CursorRecord,
     "item": ItemRecord,
+    "outbox": OutboxRecord,
     "consumer": ConsumerRecord,
     "subscription": SubscriptionRecord,
     "parked": ParkedRecord,
@@ -93,6 +95,7 @@ decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
 decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
 decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
 decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
+decode_outbox = msgspec.json.Decoder(list[OutboxRecord]).decode
 decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
 decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
 decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode

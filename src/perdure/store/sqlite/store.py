@@ -21,6 +21,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -39,7 +40,7 @@ from perdure.store.base import (
     Vitals,
     WatcherPlace,
 )
-from perdure.store.sqlite import event_rows, liveness, opening, reads
+from perdure.store.sqlite import borrowing, event_rows, liveness, opening, reads
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
 from perdure.store.sqlite.statements import Statements
@@ -112,13 +113,17 @@ class SqliteStore(Store):
             raise BatchFailed("the store is not open")
         if decided is not None:
             decided = functools.partial(on_loop, asyncio.get_running_loop(), decided)
-        applied = await self._writer.apply(Batch(batch_id, ops, self.worker_id, decided))
+        batch = Batch(batch_id, ops, self.worker_id, self.patience_s, decided)
+        applied = await self._writer.apply(batch)
         if self._writer is not None:
             self.head = max(self.head, self._writer.head)
         return applied
 
     async def settle(self, batch_id: str) -> bool:
         return await self._read(reads.settled, batch_id)
+
+    async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
+        await borrowing.write_outbox(connection, opening.checked_path(self.path), row)
 
     # --- reads ---
 
@@ -131,6 +136,9 @@ class SqliteStore(Store):
             return read(sql, *args)
 
         return await self._reads.ask(ask)
+
+    async def outbox(self, after: str, limit: int) -> list[OutboxRecord]:
+        return await self._read(reads.outbox, after, limit)
 
     async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
         return await self._read(reads.load, run_ids)

@@ -11,6 +11,7 @@ from perdure.model.ids import Ids
 from perdure.model.outcomes import Wake
 from perdure.store.sqlite.event_rows import EventRows
 from perdure.store.sqlite.fact_rows import FactRows
+from perdure.store.sqlite.outbox_rows import OutboxRows
 from perdure.store.sqlite.queue_rows import QueueRows
 from perdure.store.sqlite.reader_rows import ReaderRows
 from perdure.store.sqlite.remembered import Remembered
@@ -25,7 +26,7 @@ seqs_per_commit = 2**20
 
 
 class SqliteTables(
-    RunRows, StepRows, WaitRows, QueueRows, EventRows, FactRows, ReaderRows, WorkerRows
+    RunRows, StepRows, WaitRows, QueueRows, OutboxRows, EventRows, FactRows, ReaderRows, WorkerRows
 ):
     """The rows of one batch on the writer's connection, inside its transaction."""
 
@@ -75,6 +76,7 @@ class SqliteTables(
         self._flush_waits()
         self._flush_items()
         self._flush_cursors()
+        self._flush_outbox()
         self._flush_events()
         self._flush_facts()
 

@@ -13,6 +13,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from perdure.errors import StoreRefused
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
-from perdure.store.base import Applied, BatchFailed, BatchUnknown
+from perdure.store.base import Applied, BatchFailed, BatchUnknown, StoreBusy
 from perdure.store.handlers import HANDLERS
 from perdure.store.handlers.facts import FACTS
 from perdure.store.sqlite import opening
@@ -50,15 +51,23 @@ commits_kept = 4096
 commits_pruned = 1024
 
 
+# Of the time that callers wait: they are to hear that nothing happened rather than nothing at all.
+_patience_share = 0.8
+
+
 _facts = {"facts": as_json(FACTS)}
 
 
 class Batch(NamedTuple):
-    """Ops that are one transaction, and whom to tell, from the thread, that they are decided."""
+    """Ops that are one transaction, and whom to tell, from the thread, that they are decided.
+
+    It waits for other connections, that write without our lock, as long as `patience_s` allows.
+    """
 
     batch_id: str
     ops: Sequence[Op[Any]]
     worker_id: str | None = None
+    patience_s: float = 30.0
     decided: Callable[[], None] | None = None
 
 
@@ -259,8 +268,8 @@ class Writer:
 
     def _decide(self, sql: Statements, batch: Batch) -> tuple[SqliteTables, list[Applied]]:
         """Everything up to the commit. Whatever goes wrong here, nothing happened."""
+        self._begin(sql, batch.patience_s)
         try:
-            sql.run("begin")
             number = self._next_number(sql)
             tables = SqliteTables(
                 sql,
@@ -286,6 +295,27 @@ class Writer:
             self._roll_back(sql)
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
         return tables, applied
+
+    def _begin(self, sql: Statements, patience_s: float) -> None:
+        """Our turn to write, once whoever has it without our lock lets go: a caller with a transaction of its own."""
+        began = time.monotonic()
+        while True:
+            try:
+                sql.run("begin")
+                return
+            except BaseException as error:
+                waited_s = time.monotonic() - began
+                if not _is_busy(error):
+                    self._roll_back(sql)
+                    raise BatchFailed(f"{type(error).__name__}: {error}") from error
+                if waited_s >= _patience_share * patience_s:
+                    what = f"another connection has held the write lock for {waited_s:.1f} s"
+                    raise StoreBusy(f"{what}: {self._path}") from error
+                log.warning(
+                    "another connection has held the write lock of %s for %.1f s: all writes wait for it",
+                    self._path,
+                    waited_s,
+                )
 
     def _next_number(self, sql: Statements) -> int:
         """The number of the commit under way, and whether what we remember still holds."""
@@ -382,6 +412,12 @@ def _apply_ops(tables: SqliteTables, ops: Sequence[Op[Any]]) -> list[Applied]:
         else:
             applied.append(Applied(outcome, ()))
     return applied
+
+
+def _is_busy(error: BaseException) -> bool:
+    # The low byte; the rest says more than we ask.
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF == sqlite3.SQLITE_BUSY
 
 
 _open_writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()

@@ -8,7 +8,12 @@ A few lines make a test module out of the whole suite:
     def make_store(tmp_path):
         return lambda clock, ids, lifecycle: MyStore(tmp_path / "db", clock, ids, lifecycle)
 
-`make_store` may be called several times in a test; each call is a namespace of its own, empty. Every test uses the
+    @pytest.fixture
+    def write_outbox():
+        return in_a_transaction_of_ones_own
+
+`make_store` may be called several times in a test; each call is a namespace of its own, empty. `write_outbox` plays a
+caller with a transaction of its own. Every test uses the
 store through its contract only, in virtual time, and ends with `check_invariants`. Needs pytest-asyncio.
 """
 
@@ -25,6 +30,7 @@ _subjects = (
     "ledger",
     "ledger_reads",
     "matching",
+    "outbox",
     "pruning",
     "queues",
     "reads",
@@ -53,11 +59,21 @@ from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import comparable, dump, normal
 from perdure.testing.conformance.emitting import TestEmit
 from perdure.testing.conformance.fan_out import TestFanOut, TestFanOutIsUnseen
-from perdure.testing.conformance.fixtures import MakeStore, clock, d, make_store, quiet, store
+from perdure.testing.conformance.fixtures import (
+    MakeStore,
+    WriteOutbox,
+    clock,
+    d,
+    make_store,
+    quiet,
+    store,
+    write_outbox,
+)
 from perdure.testing.conformance.invariants import check_invariants
 from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
 from perdure.testing.conformance.ledger_reads import TestLedgerReads
 from perdure.testing.conformance.matching import TestMatching
+from perdure.testing.conformance.outbox import TestOutbox
 from perdure.testing.conformance.pruning import TestPruning
 from perdure.testing.conformance.queues import TestQueues
 from perdure.testing.conformance.reads import TestReads
@@ -95,6 +111,7 @@ __all__ = [
     "TestLedger",
     "TestLedgerReads",
     "TestMatching",
+    "TestOutbox",
     "TestOwners",
     "TestParked",
     "TestPause",
@@ -115,6 +132,7 @@ __all__ = [
     "TestTopics",
     "TestTurns",
     "TestWaits",
+    "WriteOutbox",
     "check_invariants",
     "clock",
     "comparable",
@@ -124,4 +142,5 @@ __all__ = [
     "normal",
     "quiet",
     "store",
+    "write_outbox",
 ]

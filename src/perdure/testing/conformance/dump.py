@@ -47,6 +47,7 @@ async def dump(store: Store) -> Dump:
         "topic_watchers": await _topic_watchers(store, [one.run_id for one in runs]),
         "matches": msgspec.to_builtins(await store.matches(None, _every_row)),
         "queues": {queue: await _items(store, queue) for queue in await store.queues()},
+        "outbox": msgspec.to_builtins(await store.outbox("", _every_row)),
         "consumers": msgspec.to_builtins(await store.consumers()),
         "subscriptions": msgspec.to_builtins(await store.subscriptions()),
         "parked": msgspec.to_builtins(await store.parked(None, None, _every_row)),

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
+from perdure.model.records import OutboxRecord
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 from perdure.testing.conformance.driver import Driver
@@ -26,6 +27,12 @@ class MakeStore(Protocol):
     def __call__(self, clock: Clock, ids: Ids, lifecycle: bool) -> Store: ...
 
 
+class WriteOutbox(Protocol):
+    """Writes rows of the outbox of a store by a connection of one's own, and commits, or rolls back."""
+
+    async def __call__(self, store: Store, *rows: OutboxRecord, commit: bool = True) -> None: ...
+
+
 class Subject:
     """What the classes of tests have in common."""
 
@@ -36,6 +43,12 @@ class Subject:
 def make_store() -> MakeStore:
     """To be overridden by the module that uses the suite."""
     raise pytest.UsageError("define a fixture make_store: (clock, ids, lifecycle) -> Store")
+
+
+@pytest.fixture
+def write_outbox() -> WriteOutbox:
+    """To be overridden likewise."""
+    raise pytest.UsageError("define a fixture write_outbox: (store, *rows, commit=True) -> None")
 
 
 @pytest.fixture

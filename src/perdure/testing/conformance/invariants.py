@@ -330,6 +330,7 @@ async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
         "watchers": sum(len(life.watchers) for life in lives),
         "signals": sum(len(life.signals) for life in lives),
         "queue_items": sum((await store.queues()).values()),
+        "outbox": len(await store.outbox("", _every_row)),
         "consumers": len(await store.consumers()),
         "subscriptions": len(await store.subscriptions()),
         "parked": len(await store.parked(None, None, _every_row)),
@@ -338,6 +339,8 @@ async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     }
     if (counts.get("fan_outs", 0) > 0) != (await store.due()).fan_out:
         yield f"C1 {counts.get('fan_outs', 0)} events have more to resume, and nobody is told"
+    if bool(shown["outbox"]) != (await store.due()).outbox:
+        yield f"C1 {shown['outbox']} sends are to be applied, and nobody is told"
     shown.update(Counter(f"runs.{life.run.status}" for life in lives))
     for name, count in shown.items():
         if counts.get(name, 0) != count:
