@@ -121,6 +121,7 @@ class Stage(World):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         worker.timers._alarm.clear()
+        worker.outbox._alarm.clear()
         worker._claim_alarm.clear()
         worker._bodies._pool.shutdown(wait=False, cancel_futures=True)
         for execution in worker._executions.values():

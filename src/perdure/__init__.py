@@ -50,6 +50,7 @@ from perdure.model.codec import BadHint
 from perdure.model.events import Cause, Event
 from perdure.model.limits import BadValue
 from perdure.model.outcomes import (
+    Accepted,
     Buffered,
     Delivered,
     Duplicate,
@@ -82,6 +83,7 @@ from perdure.views import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accepted",
     "AfterFork",
     "AmbiguousSignal",
     "App",

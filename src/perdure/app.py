@@ -4,8 +4,9 @@ Everything a program does from outside a workflow goes through here: start runs,
 An app belongs to the event loop that entered it; `App(…, worker=False)` is a pure client.
 
 A verb here checks what it was given, asks the engine, and gives its answer a public form. How an engine is opened,
-closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`; what concerns
-events and queues, in `telling`; readers of the ledger, in `reading`. Time and chance are asked of the system here and
+closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`; how one goes with
+a transaction of the caller's, in `posting`; what concerns events and queues, in `telling`; readers of the ledger, in
+`reading`. Time and chance are asked of the system here and
 nowhere below.
 """
 
@@ -40,9 +41,10 @@ from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue, check_entity, check_name, check_run_id
-from perdure.model.outcomes import Queued, Refusal, Sent, Started
+from perdure.model.outcomes import Accepted, Queued, Refusal, Sent, Started
 from perdure.model.policy import Retry
 from perdure.model.status import Status
+from perdure.posting import post
 from perdure.reading import Reading
 from perdure.registry import (
     Registry,
@@ -240,6 +242,7 @@ class App(Telling, Reading):
 
     # --- starting ---
 
+    @overload
     async def start(
         self,
         workflow: Workflow[R, *Ts],
@@ -249,11 +252,41 @@ class App(Telling, Reading):
         tags: dict[str, str] | None = None,
         entity: str | None = None,
         start_at: datetime | Duration | None = None,
-    ) -> RunHandle[R]:
-        """Start a run, or find it: the same id or key gives the run that exists (`created` is False then)."""
+        connection: None = None,
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        start_at: datetime | Duration | None = None,
+        connection: Any,
+    ) -> Accepted: ...
+    async def start(
+        self,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        start_at: datetime | Duration | None = None,
+        connection: Any = None,
+    ) -> RunHandle[R] | Accepted:
+        """Start a run, or find it: the same id or key gives the run that exists (`created` is False then).
+
+        With a `connection` of your own: once you commit, if you do. It is `Accepted`, and `target` the run's id.
+        """
         engine = self._engine()
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
+        if connection is not None:
+            op = start_op(engine, found, text, id, key, tags, entity, start_at, claim=False)
+            return await post(engine, connection, op, self._clock.now())
         op = start_op(engine, found, text, id, key, tags, entity, start_at)
         ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
         outcome = await engine.coordinator.submit(op, listener(engine, op), values)
@@ -316,6 +349,7 @@ class App(Telling, Reading):
         key: str | None = None,
         path: str | None = None,
         buffer: bool = True,
+        connection: None = None,
     ) -> Sent: ...
     @overload
     async def signal(
@@ -327,7 +361,32 @@ class App(Telling, Reading):
         key: str | None = None,
         path: str | None = None,
         buffer: bool = True,
+        connection: None = None,
     ) -> Sent: ...
+    @overload
+    async def signal(
+        self,
+        run_id: str,
+        signal: Signal[T],
+        payload: T | Plain,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+        connection: Any,
+    ) -> Accepted: ...
+    @overload
+    async def signal(
+        self,
+        run_id: str,
+        signal: Signal[None] | str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        path: str | None = None,
+        buffer: bool = True,
+        connection: Any,
+    ) -> Accepted: ...
     async def signal(
         self,
         run_id: str,
@@ -337,14 +396,18 @@ class App(Telling, Reading):
         key: str | None = None,
         path: str | None = None,
         buffer: bool = True,
-    ) -> Sent:
+        connection: Any = None,
+    ) -> Sent | Accepted:
         """Send a signal: Delivered if the run waits for it, else Buffered by its policy.
 
         Raises RunNotFound, RunFinished, InvalidPayload, UnknownSignal, AmbiguousSignal, SignalTaken,
-        NotWaiting (with buffer=False), Conflict; nothing is stored then.
+        NotWaiting (with buffer=False), Conflict; nothing is stored then. With a `connection` of your own it is
+        Accepted, and sent once you commit, if you do.
         """
         engine = self._engine()
         op = await send_op(engine, run_id, signal, payload, key, path, buffer)
+        if connection is not None:
+            return await post(engine, connection, op, self._clock.now())
         return accepted(await engine.coordinator.submit(op), op.name, op.run_id)
 
     async def signal_many(

@@ -27,14 +27,19 @@ def start_op(
     tags: dict[str, str] | None,
     entity: str | None,
     start_at: datetime | Duration | None,
+    *,
+    claim: bool = True,
 ) -> ops.StartRun:
-    """The op of a start. Whoever makes one submits it, with the `listener` it has: a place may be kept for it."""
+    """The op of a start. Whoever makes one submits it, with the `listener` it has: a place may be kept for it.
+
+    Unless it is not to be claimed, because nobody knows when it will be applied.
+    """
     at = from_datetime(start_at) if isinstance(start_at, datetime) else None
     delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
     op = new_start(engine.ids.ulid, workflow, input, id, key, tags, entity)
     # Nothing may be refused after this: a place that is kept must be given back by the commit.
     worker = engine.worker
-    claim = worker is not None and start_at is None and worker.reserve()
+    claim = claim and worker is not None and start_at is None and worker.reserve()
     if worker is None or not claim:
         return op if start_at is None else replace(op, start_at=at, delay_us=delay)
     return replace(op, owner=worker.worker_id, fence=engine.ids.fence())

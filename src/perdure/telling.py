@@ -29,9 +29,10 @@ from perdure.model.clock import Clock
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event, event_of
 from perdure.model.limits import BadValue, check_entity, check_name
-from perdure.model.outcomes import EmitOutcome, Refusal, Taken, Told
+from perdure.model.outcomes import Accepted, EmitOutcome, Refusal, Taken, Told
 from perdure.model.records import EventRecord
 from perdure.model.topics import Pattern, check_topic, parse_pattern
+from perdure.posting import post
 from perdure.views import (
     Page,
     QueueItem,
@@ -80,6 +81,7 @@ class Telling:
         occurred_at: datetime | None = None,
         caused_by: Event | Cause | str | None = None,
         trace: str | None = None,
+        connection: None = None,
     ) -> Told: ...
     @overload
     async def emit(
@@ -93,17 +95,52 @@ class Telling:
         occurred_at: datetime | None = None,
         caused_by: Event | Cause | str | None = None,
         trace: str | None = None,
+        connection: None = None,
     ) -> Told: ...
-    async def emit(self, topic: Any, payload: Any = None, **options: Any) -> Told:
+    @overload
+    async def emit(
+        self,
+        topic: Topic[T],
+        payload: T | Plain,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        caused_by: Event | Cause | str | None = None,
+        trace: str | None = None,
+        connection: Any,
+    ) -> Accepted: ...
+    @overload
+    async def emit(
+        self,
+        topic: Topic[None] | str,
+        payload: Any = None,
+        *,
+        entity: str | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        occurred_at: datetime | None = None,
+        caused_by: Event | Cause | str | None = None,
+        trace: str | None = None,
+        connection: Any,
+    ) -> Accepted: ...
+    async def emit(
+        self, topic: Any, payload: Any = None, *, connection: Any = None, **options: Any
+    ) -> Told | Accepted:
         """Put an event on the ledger and resume every run that waits for it.
 
         The same key (within its topic, for a week) or event_id again gives Duplicate and changes nothing. Raises
-        InvalidPayload, Conflict; nothing is stored then.
+        InvalidPayload, Conflict; nothing is stored then. With a `connection` of your own it is Accepted, and told
+        once you commit, if you do.
         """
         engine = self._engine()
         fact = await _with_cause(engine, Fact(topic=topic, payload=payload, **options))
         new = _made(engine, fact)
-        (outcome,) = await engine.coordinator.submit(ops.Emit(events=(new,)))
+        op = ops.Emit(events=(new,))
+        if connection is not None:
+            return await post(engine, connection, op, self._clock.now())
+        (outcome,) = await engine.coordinator.submit(op)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, new.type, "")
         return outcome
@@ -249,18 +286,48 @@ class Telling:
 
     @overload
     async def put(
-        self, queue: Queue[T], payload: T | Plain, *, key: str | None = None
+        self,
+        queue: Queue[T],
+        payload: T | Plain,
+        *,
+        key: str | None = None,
+        connection: None = None,
     ) -> Taken: ...
     @overload
     async def put(
-        self, queue: Queue[None] | str, payload: Any = None, *, key: str | None = None
+        self,
+        queue: Queue[None] | str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        connection: None = None,
     ) -> Taken: ...
-    async def put(self, queue: Any, payload: Any = None, *, key: str | None = None) -> Taken:
-        """Put an item into a queue: Delivered to the run that waits longest, else Queued until one takes it."""
+    @overload
+    async def put(
+        self, queue: Queue[T], payload: T | Plain, *, key: str | None = None, connection: Any
+    ) -> Accepted: ...
+    @overload
+    async def put(
+        self,
+        queue: Queue[None] | str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        connection: Any,
+    ) -> Accepted: ...
+    async def put(
+        self, queue: Any, payload: Any = None, *, key: str | None = None, connection: Any = None
+    ) -> Taken | Accepted:
+        """Put an item into a queue: Delivered to the run that waits longest, else Queued until one takes it.
+
+        With a `connection` of your own it is Accepted, and put there once you commit, if you do.
+        """
         engine = self._engine()
         if isinstance(queue, Queue):
             _note(engine, queue)
         op = new_item(engine.registry, queue, payload, key, engine.ids.ulid())
+        if connection is not None:
+            return await post(engine, connection, op, self._clock.now())
         outcome = await engine.coordinator.submit(op)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, op.queue, "")

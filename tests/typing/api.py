@@ -5,12 +5,14 @@ ignore that silences nothing, so an error that is no longer found fails the chec
 """
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
+import sqlite3
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from perdure import (
+    Accepted,
     App,
     Batch,
     Buffered,
@@ -264,10 +266,10 @@ async def outside(order: Order) -> None:
         assert_type(await (await app.start(free)).result(), None)
 
         await app.start(bare, order)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
-        await app.start(bare, "order", "note")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
-        await app.start(bare, order, "note", 3)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
-        await app.start(optioned, 3, id=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        await app.start(plain, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await app.start(bare, "order", "note")  # type: ignore[misc, call-arg]  # pyright: ignore[reportArgumentType]
+        await app.start(bare, order, "note", 3)  # type: ignore[misc, call-arg]  # pyright: ignore[reportArgumentType]
+        await app.start(optioned, 3, id=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+        await app.start(plain, order)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
         sent = await app.signal(run.id, approval, Approval(True), key="k", path="p", buffer=False)
         assert_type(sent, Delivered | Buffered | Duplicate[Delivered | Buffered])
@@ -428,3 +430,23 @@ async def read() -> None:
     await reading.subscribe("order.*", ship, name="s", map="{}")
     await reading.subscribe(paid, ship, name="s", map="{}")
     await reading.subscribe("a", "b", name="s", where=len)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- transactions of one's own ------------------------------------------------------------------------
+
+
+async def with_a_transaction_of_ones_own(order: Order, connection: sqlite3.Connection) -> None:
+    started = await app.start(bare, order, "note", id="order-42", connection=connection)
+    assert_type(started, Accepted)
+    assert_type(started.target, str)
+    assert_type(
+        await app.signal("r", approval, Approval(True), key="k", connection=connection), Accepted
+    )
+    assert_type(await app.signal("r", "approval", connection=connection), Accepted)
+    assert_type(await app.emit(paid, Payment(1), connection=connection), Accepted)
+    assert_type(await app.emit("order.paid", 3, entity="order/7", connection=connection), Accepted)
+    assert_type(await app.put(jobs, Order("a", 1), connection=connection), Accepted)
+    assert_type(await app.put("jobs", 1, connection=connection), Accepted)
+
+    await app.start(bare, order, connection=connection)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await app.put(jobs, 3, connection=connection)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]

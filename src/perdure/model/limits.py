@@ -75,6 +75,10 @@ conditions_per_wait_max = 100
 events_per_op_max = 500
 # Runs that events resume in one commit; the rest follow in commits of their own. A commit stays well under a second.
 resumed_per_commit_max = 1_000
+# Sends of callers' own transactions that are read, and applied, together; each may hold a whole payload.
+outbox_rows_per_read = 100
+# What is told of such a send if it cannot be read: enough to see what it was.
+refused_send_chars_max = 4_000
 # How long the key of an event or an item is remembered. Retries of a producer come within days, not weeks.
 emit_key_us = 7 * 24 * 3600 * 1_000_000
 put_key_us = 7 * 24 * 3600 * 1_000_000

@@ -1,8 +1,8 @@
 """The worker: holds runs in memory, and claims those that are ready.
 
 A run it owns stays with it while it waits, up to a bound; then the least recently used goes, and comes back by claim
-and replay. Nothing depends on what is resident. Deadlines (timers.py) and the slow loop that finds what nobody was told
-of (recovery.py) are its parts.
+and replay. Nothing depends on what is resident. Deadlines (timers.py), the slow loop that finds what nobody was told
+of (recovery.py) and the sends that came with callers' own transactions (outbox.py) are its parts.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from perdure.model.ids import Ids
 from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
+from perdure.runtime.outbox import Outbox
 from perdure.runtime.recovery import Recovery
 from perdure.runtime.steps import Bodies
 from perdure.runtime.timers import Timers
@@ -87,6 +88,7 @@ class Worker(Service):
         self._taken: dict[str, int] = {}  # runs that a fan-out has given us, by their revision
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
+        self.outbox = Outbox(store, coordinator, clock)
         self._recovery = Recovery(
             store, coordinator, clock, self.worker_id, poll_s, registry.keys, self._on_due
         )
@@ -105,6 +107,7 @@ class Worker(Service):
         self._coordinator.on_unknown = self._reload_all
         await self._recovery.recover()
         self.timers.start()
+        self.outbox.start()
         self._spawn("claims", self._claim_loop)
         self._recovery.start()
         await self._recovery.look()
@@ -129,6 +132,7 @@ class Worker(Service):
         await super().stop()
         await self._recovery.stop()
         await self.timers.stop()
+        await self.outbox.stop()
         self._claim_alarm.clear()
         if self._claim_soon is not None:
             self._claim_soon.cancel()
@@ -519,6 +523,8 @@ class Worker(Service):
             self._note_ready(due.ready_at)
         if due.fan_out:
             self._fan_out()
+        if due.outbox:
+            self.outbox.note()
 
     # --- for tests and health ---
 
@@ -532,6 +538,7 @@ class Worker(Service):
             and not self._fanning_out
             and not self._claimable.is_set()
             and self.timers.idle
+            and self.outbox.idle
             and len(self._executions) == len(self._parked)
         )
 
