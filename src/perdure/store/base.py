@@ -7,7 +7,7 @@ was acknowledged to this process, and page by cursor.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,9 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
+
+if TYPE_CHECKING:
+    from perdure.store.transaction import Transaction
 
 
 class BatchFailed(Exception):
@@ -99,6 +102,8 @@ class Store(ABC):
     # How long a write may take before its caller gives up: a store that has to wait for others gives up before that.
     patience_s: float = 30.0
     needs_beats: bool = False  # whether a worker's life is known only by its lease
+    # What the body of a transaction in this database is, if it can have one: a plain function or a coroutine function.
+    transacts: Literal["def", "async def"] | None = None
     # The newest event that a batch of this process has appended or seen, or that `span` has told of: a hint.
     head: int = 0
 
@@ -126,6 +131,14 @@ class Store(ABC):
     @abstractmethod
     async def settle(self, batch_id: str) -> bool:
         """Whether that batch was committed."""
+
+    @abstractmethod
+    async def transact(self, batch_id: str, work: "Transaction") -> list[Applied]:
+        """Run the body of `work` in a transaction of this database, apply its op in it, and commit both, or neither.
+
+        See there for what happens when. Raises BatchFailed or BatchUnknown as `apply` does, and passes on what `work`
+        itself raises, rolled back. A store whose `transacts` is None is not asked.
+        """
 
     @abstractmethod
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:

@@ -16,6 +16,7 @@ from perdure.store.base import Applied, BatchFailed
 from perdure.store.handlers import HANDLERS
 from perdure.store.memory.reads import MemoryReads
 from perdure.store.memory.tables import MemoryTables
+from perdure.store.transaction import Transaction
 
 
 class MemoryStore(MemoryReads):
@@ -62,6 +63,9 @@ class MemoryStore(MemoryReads):
 
     async def settle(self, batch_id: str) -> bool:
         return batch_id in self._committed
+
+    async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
+        raise BatchFailed("a memory store has no database to write to")
 
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
         raise StoreRefused(

@@ -45,12 +45,15 @@ from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
 from perdure.store.sqlite.statements import Statements
 from perdure.store.sqlite.writer import Batch, Writer, on_loop
+from perdure.store.transaction import Transaction
 
 Found = TypeVar("Found")
 
 
 class SqliteStore(Store):
     """A namespace in a file. `ids` is used on the writer's thread and belongs to it."""
+
+    transacts = "def"
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class SqliteStore(Store):
         self._clock = clock
         self._ids = ids
         self._synchronous = synchronous
+        self._file = ""  # its real path, once it was opened
         self._writer: Writer | None = None
         self._reads: Reads | None = None
         self._pid = os.getpid()
@@ -82,7 +86,7 @@ class SqliteStore(Store):
         async with self._turn:
             if self._writer is not None:
                 return
-            path = opening.checked_path(self.path)
+            path = self._file = opening.checked_path(self.path)
             writer = Writer(path, self._synchronous, self._clock, self._ids, self.lifecycle)
             await writer.open()
             self._writer, self._reads = writer, Reads(path)
@@ -115,15 +119,29 @@ class SqliteStore(Store):
             decided = functools.partial(on_loop, asyncio.get_running_loop(), decided)
         batch = Batch(batch_id, ops, self.worker_id, self.patience_s, decided)
         applied = await self._writer.apply(batch)
+        self._note_head()
+        return applied
+
+    async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
+        self._check_process()
+        # The file has one writer: while this is under way, nothing else can be.
+        await work.turn()
+        if self._writer is None:
+            raise BatchFailed("the store is not open")
+        batch = Batch(batch_id, (), self.worker_id, self.patience_s)
+        applied = await self._writer.transact(batch, work)
+        self._note_head()
+        return applied
+
+    def _note_head(self) -> None:
         if self._writer is not None:
             self.head = max(self.head, self._writer.head)
-        return applied
 
     async def settle(self, batch_id: str) -> bool:
         return await self._read(reads.settled, batch_id)
 
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
-        await borrowing.write_outbox(connection, opening.checked_path(self.path), row)
+        await borrowing.write_outbox(connection, self._file, row)
 
     # --- reads ---
 

@@ -15,7 +15,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from perdure.errors import StoreRefused
@@ -25,7 +26,7 @@ from perdure.model.ops import Op
 from perdure.store.base import Applied, BatchFailed, BatchUnknown, StoreBusy
 from perdure.store.handlers import HANDLERS
 from perdure.store.handlers.facts import FACTS
-from perdure.store.sqlite import opening
+from perdure.store.sqlite import guarding, opening
 from perdure.store.sqlite.liveness import SideLock, WorkerLocks
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.remembered import Remembered
@@ -36,6 +37,7 @@ from perdure.store.sqlite.statements import (
     decode_positions,
 )
 from perdure.store.sqlite.tables import SqliteTables
+from perdure.store.transaction import Transaction
 
 log = logging.getLogger("perdure.store.sqlite")
 
@@ -144,6 +146,10 @@ class Writer:
         applied: list[Applied] = await self._ask(lambda: self._apply(batch))
         return applied
 
+    async def transact(self, batch: Batch, work: Transaction) -> list[Applied]:
+        applied: list[Applied] = await self._ask(lambda: self._transact(batch, work))
+        return applied
+
     async def close(self) -> None:
         """Do what is queued, then close. The thread has ended when this returns."""
         self._jobs.put(None)
@@ -228,6 +234,17 @@ class Writer:
     # --- a batch ---
 
     def _apply(self, batch: Batch) -> list[Applied]:
+        with self._locked():
+            sql = self._ready_connection()
+            self._begin(sql, batch.patience_s)
+            tables, applied = self._decide(sql, batch, self._remembered)
+            self._commit(sql, batch.batch_id)
+            self._remembered.number += 1
+            self._committed(tables)
+            return applied
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         lock = self._lock
         if lock is None:
             raise BatchFailed("the store is not open")
@@ -236,18 +253,13 @@ class Writer:
         except OSError as error:
             raise BatchFailed(f"the lock beside {self._path} cannot be had: {error}") from error
         try:
-            sql = self._ready_connection()
-            tables, applied = self._decide(sql, batch)
-            self._commit(sql, batch.batch_id)
-            self._committed(tables)
-            return applied
+            yield
         finally:
             lock.release()
 
     def _committed(self, tables: SqliteTables) -> None:
         """What follows a commit. Nothing here may make it look as if it had failed."""
         self._idle_wait_s = idle_s
-        self._remembered.number += 1
         self.head = tables.last_position()
         try:
             tables.remember()
@@ -266,11 +278,12 @@ class Writer:
                 raise BatchFailed(f"the file cannot be opened again: {error}") from error
         return self._sql
 
-    def _decide(self, sql: Statements, batch: Batch) -> tuple[SqliteTables, list[Applied]]:
+    def _decide(
+        self, sql: Statements, batch: Batch, remembered: Remembered
+    ) -> tuple[SqliteTables, list[Applied]]:
         """Everything up to the commit. Whatever goes wrong here, nothing happened."""
-        self._begin(sql, batch.patience_s)
         try:
-            number = self._next_number(sql)
+            number = _next_number(sql, remembered)
             tables = SqliteTables(
                 sql,
                 now=self._clock.now(),
@@ -279,7 +292,7 @@ class Writer:
                 lifecycle=self._lifecycle,
                 ids=self._ids,
                 liveness=self.workers,
-                remembered=self._remembered,
+                remembered=remembered,
             )
             if self.prefetching:
                 tables.prefetch(batch.ops)
@@ -317,17 +330,6 @@ class Writer:
                     waited_s,
                 )
 
-    def _next_number(self, sql: Statements) -> int:
-        """The number of the commit under way, and whether what we remember still holds."""
-        if not self._remembered.holds(sql.row("data_version")[0]):
-            number, min_code, position, fan_outs, awaited = sql.row("last_commit", _facts)
-            opening.check_min_code(sql, min_code)
-            self._remembered.begin(number, position, decode_positions(fan_outs))
-            self._remembered.watched.update(
-                (("topic", one), one in decode_ids(awaited)) for one in FACTS
-            )
-        return self._remembered.number + 1
-
     def _roll_back(self, sql: Statements) -> None:
         self._remembered.forget()
         try:
@@ -339,7 +341,8 @@ class Writer:
 
     def _discard(self, sql: Statements) -> None:
         """Nobody knows the state of this connection any more: the next batch opens another."""
-        self._sql = None
+        if self._sql is sql:
+            self._sql = None
         sql.connection.close()
 
     def _commit(self, sql: Statements, batch_id: str) -> None:
@@ -362,6 +365,53 @@ class Writer:
         except sqlite3.Error:
             self._discard(sql)
             raise BatchUnknown(f"commit failed, and what it did is unknown: {error}") from error
+
+    # --- a transaction of a caller's ---
+
+    def _transact(self, batch: Batch, work: Transaction) -> list[Applied]:
+        """The body, and the op that records it, as one transaction on a connection of their own.
+
+        Not on ours: what the body does to it (pragmas, factories) goes with it. What we remember is forgotten by the
+        next batch, which sees that another connection has written.
+        """
+        with self._locked():
+            sql = self._connect_for_body()
+            try:
+                self._begin(sql, batch.patience_s)
+                op = self._run_body(sql, work)
+                tables, applied = self._decide(sql, batch._replace(ops=(op,)), Remembered())
+                if not work.stands(applied):
+                    self._roll_back(sql)
+                    return applied
+                self._seal(sql, work)
+                self._commit(sql, batch.batch_id)
+                self._committed(tables)
+                return applied
+            finally:
+                sql.connection.close()
+
+    def _connect_for_body(self) -> Statements:
+        try:
+            sql = self._connect()
+            # What the caller's tables declare is held to; ours declare nothing of the kind.
+            sql.connection.execute("pragma foreign_keys = 1").close()
+            return sql
+        except Exception as error:
+            raise BatchFailed(f"the file cannot be opened: {error}") from error
+
+    def _run_body(self, sql: Statements, work: Transaction) -> Op[Any]:
+        try:
+            return guarding.within(sql.connection, work.call)
+        except BaseException:
+            self._roll_back(sql)
+            raise
+
+    def _seal(self, sql: Statements, work: Transaction) -> None:
+        try:
+            work.seal()
+        except BaseException:
+            self._roll_back(sql)
+            raise
 
     # --- the log ---
 
@@ -399,6 +449,16 @@ class Writer:
         with opening.impatient(sql.connection):
             busy, _, _ = sql.row("checkpoint")
         return not busy
+
+
+def _next_number(sql: Statements, remembered: Remembered) -> int:
+    """The number of the commit under way, and whether what is remembered still holds."""
+    if not remembered.holds(sql.row("data_version")[0]):
+        number, min_code, position, fan_outs, awaited = sql.row("last_commit", _facts)
+        opening.check_min_code(sql, min_code)
+        remembered.begin(number, position, decode_positions(fan_outs))
+        remembered.watched.update((("topic", one), one in decode_ids(awaited)) for one in FACTS)
+    return remembered.number + 1
 
 
 def _apply_ops(tables: SqliteTables, ops: Sequence[Op[Any]]) -> list[Applied]:

@@ -12,6 +12,8 @@ A few lines make a test module out of the whole suite:
     def write_outbox():
         return in_a_transaction_of_ones_own
 
+A store whose steps can be transactions also imports `TestTransactions` from `transactions`, beside this.
+
 `make_store` may be called several times in a test; each call is a namespace of its own, empty. `write_outbox` plays a
 caller with a transaction of its own. Every test uses the
 store through its contract only, in virtual time, and ends with `check_invariants`. Needs pytest-asyncio.
@@ -43,6 +45,7 @@ _subjects = (
     "subscriptions",
     "timers",
     "topics",
+    "transactions",
     "turns",
     "waits",
 )
