@@ -450,3 +450,30 @@ async def with_a_transaction_of_ones_own(order: Order, connection: sqlite3.Conne
 
     await app.start(bare, order, connection=connection)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await app.put(jobs, 3, connection=connection)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@app.step
+def noted(tx: sqlite3.Connection, order: Order, count: int = 1) -> Payment:
+    return Payment(count)
+
+
+def plainly_noted(tx: sqlite3.Connection, order: Order) -> str:
+    return order.sku
+
+
+async def noted_by_a_server(tx: Pool, order: Order, *, count: int) -> bool:
+    return True
+
+
+async def transactions(ctx: Context, order: Order) -> None:
+    assert_type(await ctx.transaction(noted, order), Payment)
+    assert_type(await ctx.transaction(noted.options(name="n"), order, 2), Payment)
+    assert_type(await ctx.transaction(plainly_noted, order), str)
+    assert_type(await ctx.transaction(noted_by_a_server, order, count=1), bool)
+    assert_type(
+        await ctx.gather(ctx.transaction(noted, order), ctx.transaction(plainly_noted, order)),
+        tuple[Payment, str],
+    )
+
+    await ctx.transaction(noted, "order")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await ctx.transaction(plainly_noted)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

@@ -16,7 +16,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from perdure.coordinator.wake import WakeHub
 from perdure.errors import NotRunning, OutcomeUnknown, StoreRefused
@@ -24,6 +24,7 @@ from perdure.model import limits
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.store.base import Applied, BatchFailed, BatchUnknown, Store, StoreBusy
+from perdure.store.transaction import BodyFailed, Transaction, Withdrawn
 
 A = TypeVar("A")
 # Gets the op, its outcome or the exception that took its place, and what was posted beside the op. That third
@@ -47,6 +48,13 @@ class _NoAnswer(BatchUnknown):
     """The store was not heard of in time; it may be at work yet."""
 
 
+class _Turn(Op[None], frozen=True, kw_only=True, gc=False):
+    """Not a write, but a place in the queue: for somebody who commits by himself while nobody else does."""
+
+    heavy: ClassVar[bool] = True
+    over: asyncio.Event
+
+
 class Coordinator:
     """Single writer with group commit."""
 
@@ -65,6 +73,7 @@ class Coordinator:
         # The store did not say when; it may not have let the loop turn either.
         self._told_late = False
         self._work = asyncio.Event()
+        self._transactions: set[asyncio.Task[None]] = set()
         self._space: deque[asyncio.Future[None]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._closed = True
@@ -202,6 +211,9 @@ class Coordinator:
             size = len(batch)
             self._let_in()
             self._committing = True
+            if type(batch[0][0]) is _Turn:
+                await self._give_turn(batch[0][0], batch[0][3])
+                continue
             self._untold = iter(batch)
             try:
                 await self._commit(batch)
@@ -229,12 +241,22 @@ class Coordinator:
             return batch
         batch = []
         while queue and len(batch) < limits.batch_ops_max:
+            if batch and type(queue[0][0]) is _Turn:
+                break  # it stands alone
             posted = queue.popleft()
             batch.append(posted)
             if posted[0].heavy:
                 self._heavies -= 1
                 break
         return batch
+
+    async def _give_turn(self, turn: _Turn, given: "asyncio.Future[Any] | None") -> None:
+        """Stand still until it is over; what was committed before is told before."""
+        self._tell_held()
+        if given is not None and not given.done():
+            given.set_result(None)
+            await turn.over.wait()
+        self._committing = False
 
     def _let_in(self) -> None:
         room = limits.queue_ops_max - len(self._queue)
@@ -299,6 +321,68 @@ class Coordinator:
         except Exception:
             log.exception("the store does not say what became of a batch")
             return False
+
+    # --- transactions of steps ---
+
+    def transact(
+        self,
+        body: Callable[[Any], Any],
+        make_op: Callable[[Any], tuple[Op[Any], Any]],
+        done: Done,
+        extra: Any,
+    ) -> Transaction:
+        """Run a body in a transaction of the store's database and commit it with the op that it leads to.
+
+        `done` gets the op and its outcome in the order of all commits of this process; or, if nothing was committed,
+        what the transaction raised. Whoever asks may go: it is carried out, unless it is withdrawn.
+        """
+        turn = _Turn(over=asyncio.Event())
+
+        async def wait_for_turn() -> None:
+            given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.post(turn, None, None, given)
+            await given
+
+        work = Transaction(body, make_op, wait_for_turn)
+        task = asyncio.create_task(self._transact(work, turn, done, extra), name="perdure-transact")
+        self._transactions.add(task)
+        task.add_done_callback(self._transactions.discard)
+        return work
+
+    async def _transact(self, work: Transaction, turn: _Turn, done: Done, extra: Any) -> None:
+        try:
+            answer = await self._carry_out(work)
+            if isinstance(answer, Applied):
+                self._answer([(work.op or turn, done, extra, None)], [answer])
+                return
+            _tell((work.op or turn, done, extra, None), answer)
+            if isinstance(answer, OutcomeUnknown) and self.on_unknown is not None:
+                self.on_unknown()
+        except asyncio.CancelledError:
+            work.withdraw()  # the loop ends: whatever the store still does of it must not be committed
+            raise
+        finally:
+            turn.over.set()
+
+    async def _carry_out(self, work: Transaction) -> Applied | Exception:
+        batch_id = self._ids.ulid()
+        try:
+            (applied,) = await self._store.transact(batch_id, work)
+            return applied
+        except (BodyFailed, Withdrawn, NotRunning) as error:
+            return error
+        except BatchFailed as error:
+            log.error("the store refused a transaction: %s", error)
+            return _refused(error)
+        except BatchUnknown as error:
+            if await self._did_not_happen(batch_id, error):
+                return _refused(BatchFailed(str(error)))
+            return OutcomeUnknown(f"a transaction may or may not have been committed: {error}")
+        except Exception as error:  # a store may raise nothing else: treat a defect as not knowing
+            log.exception("the store broke its contract")
+            return OutcomeUnknown(f"a transaction may or may not have been committed: {error}")
+
+    # --- what went wrong ---
 
     async def _bisect(self, batch: list[Posted], error: BatchFailed) -> None:
         if len(batch) == 1:

@@ -18,6 +18,7 @@ from perdure.model.outcomes import Duplicate, decode_answer
 from perdure.model.records import Completion, StepKind, StepRecord
 from perdure.registry import Step
 from perdure.runtime.failures import arising, decode_error, step_error
+from perdure.store.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -86,6 +87,29 @@ class StepCall(Durable[T]):
         if done.state == "failed":
             return None, step_error(self.step, self.path, done.error or "")
         return decoded(self.step.codec, done.value, self.path), None
+
+
+class TransactionCall(StepCall[T]):
+    """A step whose body writes to the store's own database, in the transaction that records it."""
+
+    __slots__ = ("timed_out", "work")
+
+    def __init__(
+        self, owner: Any, path: str, step: Step[..., T], args: Any, kwargs: dict[str, Any]
+    ) -> None:
+        super().__init__(owner, path, step, args, kwargs)
+        self.timed_out = False
+        self.work: Transaction | None = None
+
+    def cancel_body(self) -> None:
+        """Roll it back, if it is not too late. Its end is told all the same: it may have been recorded."""
+        self.cancelled = True
+        if self.work is not None:
+            self.work.withdraw()
+
+    def time_out(self) -> None:
+        if self.work is not None and self.work.withdraw():
+            self.timed_out = True
 
 
 def decoded(codec: Codec, text: str | None, path: str) -> Any:

@@ -11,7 +11,16 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
 
 from msgspec.structs import replace
 
@@ -57,6 +66,7 @@ from perdure.runtime.calls import (
     GatherCall,
     SendCall,
     StepCall,
+    TransactionCall,
     WaitCall,
     read_answer,
     read_answers,
@@ -176,6 +186,33 @@ class Context:
             args,
             kwargs,
         )
+
+    @overload
+    def transaction(
+        self, step: Step[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Durable[R]: ...
+    @overload
+    def transaction(
+        self,
+        step: Callable[Concatenate[Any, P], Awaitable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Durable[R]: ...
+    @overload
+    def transaction(
+        self, step: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Durable[R]: ...
+    def transaction(self, step: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
+        """Run a step whose first argument is a connection to the store's own database, in a transaction.
+
+        What it writes there and its record are committed together: exactly once for rows of that database.
+        """
+        host = self._execution.host
+        made = step if type(step) is Step else host.as_step(step)
+        host.check_transaction(made)
+        path = self._execution.current_branch().allocate(made.name)
+        return TransactionCall(self._execution, path, made, args, kwargs)
 
     # --- waiting ---
 

@@ -70,12 +70,12 @@ class Current:
         self.beat: Callable[[], None] | None = None
 
 
-_current: contextvars.ContextVar[Current] = contextvars.ContextVar("perdure_step")
+current_step: contextvars.ContextVar[Current] = contextvars.ContextVar("perdure_step")
 
 
 def step_info() -> StepInfo:
     """About the step that is running: run id, path, attempt, idempotency key, dep, heartbeat."""
-    current = _current.get(None)
+    current = current_step.get(None)
     if current is None or current.call is None:
         raise PerdureError("step_info() was called outside a step that a workflow runs")
     return StepInfo(current.call, current)
@@ -197,7 +197,7 @@ class Bodies:
                     continue
                 # A cell of its own: a task that the body leaves behind must never see the next body.
                 current = Current()
-                _current.set(current)
+                current_step.set(current)
                 untouched = contextvars.copy_context()
                 call.task = runner
                 started_at = self._clock.now()
@@ -280,7 +280,7 @@ class Bodies:
             except Unencodable as refused:
                 error = refused
         if error is not None:
-            done = self._failed(call, error, started_at)
+            done = self.failed(call, error, started_at)
             final = done.state == "failed"
             rebuilt = step_error(call.step, call.path, done.error or "") if final else None
             call.owner.on_body(call, done, None, rebuilt)
@@ -309,10 +309,11 @@ class Bodies:
             # A thread may outlive its attempt, and is to know to the end what it runs.
             own = Current()
             own.call, own.beat = call, current.beat
-            context.run(_current.set, own)
+            context.run(current_step.set, own)
             return await loop.run_in_executor(self._pool, lambda: context.run(_called, step, call))
 
-    def _failed(self, call: StepCall[Any], error: BaseException, started_at: int) -> StepDone:
+    def failed(self, call: StepCall[Any], error: BaseException, started_at: int) -> StepDone:
+        """What an attempt that raised becomes: one to be tried again, or the step's failure."""
         delay_us = self._delay_us(call.step, call.attempt, error)
         return StepDone(
             path=call.path,

@@ -41,6 +41,7 @@ from perdure.runtime.calls import (
     Rejected,
     SendCall,
     StepCall,
+    TransactionCall,
     WaitCall,
     is_cancel,
 )
@@ -62,6 +63,8 @@ class Host(Protocol):
     def post(self, op: ops.Op[Any], done: Callable[[Any, Any, Any], None], extra: Any) -> None: ...
     def time(self) -> int: ...
     def run_body(self, call: StepCall[Any]) -> None: ...
+    def run_transaction(self, call: TransactionCall[Any]) -> None: ...
+    def check_transaction(self, step: Step[..., Any]) -> None: ...
     def as_step(self, function: Any) -> Step[..., Any]: ...
     def dep(self, kind: type[T]) -> T: ...
     def note_signal(
@@ -221,6 +224,37 @@ class Execution(Branches):
         else:
             self._record(call, done, value, error)
         self._end_turn()
+
+    def on_transaction(self, call: TransactionCall[Any], op: Any, outcome: Any) -> None:
+        """A transaction has ended, in the order of commits: with its record, with none, or withdrawn (no outcome)."""
+        self._end_transaction(call)
+        if self.dead:
+            self._tell_quiet()
+        elif isinstance(outcome, Advanced):
+            value = None if call.work is None else call.work.value
+            then = functools.partial(self._go_on, call, op.steps[0], value, None)
+            self._on_advanced(op, outcome, then)
+        elif isinstance(outcome, Fenced):
+            self.host.on_lost(self)
+        elif outcome is None:
+            self._end_turn()
+        else:
+            # Nothing happened, or nobody knows: what is true is what the store has.
+            self.host.reload(self, pause_s=_pause_s)
+
+    def on_rolled_back(self, call: TransactionCall[Any], done: ops.StepDone, error: Any) -> None:
+        """The body of a transaction has raised: an attempt as that of any step, of which nothing else is left."""
+        self._end_transaction(call)
+        if self.dead or self._standing.get(call.path) is call:
+            self.on_body(call, done, None, error)
+            self._tell_quiet()
+        else:
+            self._end_turn()
+
+    def _end_transaction(self, call: TransactionCall[Any]) -> None:
+        self.outstanding -= 1
+        if self._bodies.get(call.path) is call:
+            del self._bodies[call.path]
 
     def _pass_on(self, done: ops.StepDone) -> None:
         """The run was loaded anew while this body ran: its result belongs to the heir, now or soon."""
@@ -424,6 +458,10 @@ class Execution(Branches):
         self._post(op)
 
     def _record_cancel(self) -> None:
+        # The record names where branches stand, so a transaction is decided before it: rolled back, if that can be.
+        for call in self._bodies.values():
+            if isinstance(call, TransactionCall):
+                call.cancel_body()
         if not self.outstanding:
             self._fresh = None
             self._post(self._turn_op(ops.RecordCancel, paths=tuple(self._standing)))
@@ -550,8 +588,7 @@ class Execution(Branches):
         if self.dead:
             if not isinstance(outcome, Advanced):
                 self._keep(op)  # for the heir, which is loaded when nothing is outstanding any more
-            if self._quiet is not None and not self.outstanding:
-                self._quiet.set()
+            self._tell_quiet()
             return
         if isinstance(outcome, Advanced):
             self._on_advanced(op, outcome, then)
@@ -608,8 +645,16 @@ class Execution(Branches):
             if hold:
                 self._note_fresh(call)
             else:
-                self._bodies[call.path] = call
-                self.host.run_body(call)
+                self._run(call)
+
+    def _run(self, call: StepCall[Any]) -> None:
+        self._bodies[call.path] = call
+        if isinstance(call, TransactionCall):
+            # It is recorded by itself, so it counts as an op: nobody reads the history anew before it is decided.
+            self.outstanding += 1
+            self.host.run_transaction(call)
+        else:
+            self.host.run_body(call)
 
     # --- the end of a run ---
 
@@ -644,6 +689,10 @@ class Execution(Branches):
         for done in self._unsaved:
             self._spare[done.path] = done
         return self._bodies, self._spare
+
+    def _tell_quiet(self) -> None:
+        if self._quiet is not None and not self.outstanding:
+            self._quiet.set()
 
     async def quiet(self) -> None:
         """Until every op that was posted before the eviction is decided."""

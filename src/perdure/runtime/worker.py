@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 from perdure.alarm import Alarm
 from perdure.channels import Queue, Signal, Topic
 from perdure.coordinator.coordinator import Coordinator
+from perdure.errors import StoreRefused
 from perdure.inputs import find_dep
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
+from perdure.model.limits import BadValue
 from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
@@ -25,6 +27,7 @@ from perdure.runtime.outbox import Outbox
 from perdure.runtime.recovery import Recovery
 from perdure.runtime.steps import Bodies
 from perdure.runtime.timers import Timers
+from perdure.runtime.transactions import Transactions
 from perdure.runtime.turn import Execution
 from perdure.service import Service
 from perdure.store.base import Due, RunFilter, Store
@@ -92,8 +95,10 @@ class Worker(Service):
         self._recovery = Recovery(
             store, coordinator, clock, self.worker_id, poll_s, registry.keys, self._on_due
         )
+        self._transactions = Transactions(coordinator, clock, self._bodies.failed)
         self.post = coordinator.post
         self.run_body = self._bodies.run
+        self.run_transaction = self._transactions.run
         # Bound once: a start keeps it until its commit.
         self.on_born = self._on_born
 
@@ -136,7 +141,7 @@ class Worker(Service):
         self._claim_alarm.clear()
         if self._claim_soon is not None:
             self._claim_soon.cancel()
-        await self._bodies.drain(grace_s)
+        await asyncio.gather(self._bodies.drain(grace_s), self._transactions.drain(grace_s))
 
     async def _leave(self) -> None:
         try:
@@ -382,6 +387,18 @@ class Worker(Service):
 
     def dep(self, kind: type[T]) -> T:
         return find_dep(self._deps, kind)
+
+    def check_transaction(self, step: Step[..., Any]) -> None:
+        """Raises what keeps this step from being a transaction on this store."""
+        kind = self._store.transacts
+        if kind is None:
+            raise StoreRefused(
+                "this store has no database that a step could write to: ctx.transaction needs sqlite:/// or "
+                "postgresql://"
+            )
+        if step.is_async != (kind == "async def"):
+            problem = f"must be a plain `{kind}` to be a transaction on this store"
+            raise BadValue(f"step {step.name!r}", step.function, problem)
 
     def note_signal(self, workflow: Workflow[Any, *tuple[Any, ...]], signal: Signal[Any]) -> None:
         noted = self._noted.setdefault(workflow.key, {})
