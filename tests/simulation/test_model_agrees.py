@@ -11,8 +11,10 @@ and revision of the run (or stale ones, on purpose), waits that are open are ope
 import asyncio
 import random
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,12 +29,14 @@ from servers.postgres import PostgresAddress
 from perdure.model import limits, ops
 from perdure.model.ids import Ids
 from perdure.model.keys import consumer_scope
+from perdure.model.outbox import decode_send, encode_send
 from perdure.model.records import (
     CANCEL_PATH,
     RUNNER,
     ChannelRecord,
     Condition,
     DeferredRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     StepRecord,
@@ -64,6 +68,7 @@ ENTITIES = (None, None, "sku/7", "run/r1")
 QUEUES = ("q0", "q0", "q1")
 CONSUMERS = ("c0", "c1", RUNNER)
 SUBSCRIPTIONS = ("s0", "s1")
+SENDS = ("emit", "put", "signal", "start")
 
 # --- what may happen ---------------------------------------------------------------------------------
 
@@ -223,6 +228,8 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
     "fan_out": (5, {"limit": (1, 2, 5)}),
     "put": (6, {"queue": QUEUES, "key": KEYS, "payload": ("1", "2")}),
     "purge": (1, {"queue": QUEUES, "age_s": (None, 0, 4), "limit": (1, 2, 9)}),
+    # Of a long life only where callers post something, see `Caller`.
+    "apply_outbox": (0, {"at": AT, "unread": RARELY}),
     "resolve_wait": (6, {"at": AT, "fits": OFTEN, "fails": RARELY, "nth": (0, 0, 1)}),
     "declare_channels": (1, {"repeats": ("deliver", "ignore"), "strict": RARELY}),
     "claim_consumer": (
@@ -673,6 +680,21 @@ class Planner:
             error=error("it fails", path=one.path, kind="step") if fails and position else None,
         )
 
+    async def apply_outbox(self, at: int, unread: bool) -> ops.ApplyOutbox | None:
+        rows = await self.store.outbox("", 100)
+        if not rows:
+            return None
+        row = rows[at % len(rows)]
+        if unread:
+            return ops.ApplyOutbox(outbox_id=row.outbox_id, send=None, text="x", reason="unread")
+        return ops.ApplyOutbox(outbox_id=row.outbox_id, send=decode_send(row.op))
+
+    async def row(self, kind: str) -> OutboxRecord:
+        """Something that a caller sends with a transaction of its own."""
+        effect = await self._effect(kind, 0)
+        outbox_id = self._fresh("outbox")
+        return OutboxRecord(outbox_id=outbox_id, op=encode_send(effect.op), created_at=7)
+
     async def declare_channels(self, repeats: Any, strict: bool) -> ops.Declare:
         schema = '{"type":"integer","maximum":1}' if strict else None
         lines = (
@@ -914,6 +936,16 @@ class World:
         self._batches += 1
         return self.wait_for(store.apply(f"batch-{self._batches}", batch))
 
+    def post(self, row: OutboxRecord, *stores: Store) -> None:
+        """A caller commits a send."""
+        for store in stores:
+            if isinstance(store, MemoryStore):
+                store.tables.outbox[row.outbox_id] = row
+            elif isinstance(store, SqliteStore):
+                with closing(sqlite3.connect(store.path)) as connection:
+                    self.wait_for(store.write_outbox(connection, row))
+                    connection.commit()
+
     def shown(self, store: Store) -> Any:
         return normal(self.wait_for(dump(store))), self.wait_for(_beside(store, self.clock.now()))
 
@@ -1057,6 +1089,7 @@ class Agreement(RuleBasedStateMachine):
     fan_out = _rule("fan_out")
     put = _rule("put")
     purge = _rule("purge")
+    apply_outbox = _rule("apply_outbox")
     resolve_wait = _rule("resolve_wait")
     declare_channels = _rule("declare_channels")
     claim_consumer = _rule("claim_consumer")
@@ -1074,6 +1107,12 @@ class Agreement(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 15))
     def advance(self, seconds: int) -> None:
         self.world.advance(seconds)
+
+    @rule(kind=st.sampled_from(SENDS))
+    def post(self, kind: str) -> None:
+        row = self.world.wait_for(self.planner.row(kind))
+        self.world.post(row, self.memory, self.sqlite)
+        self.check()
 
     @rule(which=st.sampled_from(WHICH))
     def record_twice(self, which: int) -> None:
@@ -1121,21 +1160,48 @@ TestAgreement.settings = settings(settings.default, stateful_step_count=30)
 # --- fused and one by one ----------------------------------------------------------------------------
 
 
-@given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")))
+class Caller:
+    """Posts sends to several stores, if it does, and has them applied among other moves."""
+
+    def __init__(self, world: World, oracle: Store, seed: int, posts: bool) -> None:
+        self._world = world
+        self._planner = Planner(oracle, world.clock)
+        self._planner._count = 50_000  # ids of its own
+        self._chance = random.Random(seed)
+        self._posts = posts
+
+    def post(self, *stores: Store) -> None:
+        if self._posts:
+            row = self._world.wait_for(self._planner.row(self._chance.choice(SENDS)))
+            self._world.post(row, *stores)
+
+    def and_apply(self, moves: list[Move]) -> list[Move]:
+        """These moves, and between them perhaps that of a worker that has found something."""
+        if not self._posts or self._chance.random() < 0.3:
+            return moves
+        params = {name: self._chance.choice(of) for name, of in MOVES["apply_outbox"][1].items()}
+        at = self._chance.randint(0, len(moves))
+        return [*moves[:at], ("apply_outbox", params), *moves[at:]]
+
+
+@given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")), posts=st.booleans())
 # One event for several branches of a run, in the order they have waited.
-@example(seed=36879, home=None)
-def test_a_batch_is_its_ops_one_by_one(seed: int, home: str | None) -> None:
+@example(seed=36879, home=None, posts=False)
+def test_a_batch_is_its_ops_one_by_one(seed: int, home: str | None, posts: bool) -> None:
     """Long lives: batches of 1 to 20 moves, with the clock moving between them."""
     chance = random.Random(seed)
     world = World()
     oracle, memory = world.memory(home), world.memory(home)
     single, fused = world.sqlite(home), world.sqlite(home)
     planner = Planner(oracle, world.clock)
+    caller = Caller(world, oracle, seed, posts)
     try:
         for _ in range(12):
+            caller.post(oracle, memory, single, fused)
             planned: list[ops.Op[Any]] = []
             expected: list[Applied] = []
-            for move in [any_move(chance) for _ in range(chance.randint(1, 20))]:
+            moves = [any_move(chance) for _ in range(chance.randint(1, 20))]
+            for move in caller.and_apply(moves):
                 op = None if move[0] == "advance" else world.wait_for(planner.plan(move))
                 if op is not None:
                     planned.append(op)
@@ -1167,10 +1233,16 @@ def _one_turn_each(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
     return kept
 
 
-@given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")), prefetch=st.booleans())
-@example(seed=309777889, home=None, prefetch=False)  # an event's id used anew after retention
+@given(
+    seed=st.integers(0, 2**32),
+    home=st.sampled_from((None, "w1")),
+    prefetch=st.booleans(),
+    posts=st.booleans(),
+)
+# An event's id used anew after retention.
+@example(seed=309777889, home=None, prefetch=False, posts=False)
 def test_a_batch_that_nobody_can_foresee_is_the_same_on_both(
-    seed: int, home: str | None, prefetch: bool
+    seed: int, home: str | None, prefetch: bool, posts: bool
 ) -> None:
     """Planned from what was there before the batch, so that its ops meet; with little room to resume runs in.
 
@@ -1186,13 +1258,16 @@ def test_a_batch_that_nobody_can_foresee_is_the_same_on_both(
     other.worker_id = home
     world.wait_for(other.open())
     planner = Planner(memory, world.clock)
+    caller = Caller(world, memory, seed, posts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "resumed_per_commit_max", 3)
         if not prefetch:
             patch.setattr(LoadedRows, "prefetch", lambda rows, batch: None)
         try:
             for _ in range(25):
+                caller.post(memory, sqlite)
                 moves = [any_move(chance) for _ in range(chance.randint(1, 8))]
+                moves = caller.and_apply(moves)
                 planned = [
                     world.wait_for(planner.plan(one)) for one in moves if one[0] != "advance"
                 ]
