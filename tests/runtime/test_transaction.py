@@ -556,6 +556,7 @@ class Ledger(MemoryStore):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.notes: list[int] = []
+        self.beginnings = 1  # how often a body is run until nobody else was quicker
         self.committing: Callable[[], Awaitable[None]] | None = None  # what happens meanwhile
 
     async def apply(
@@ -567,9 +568,10 @@ class Ledger(MemoryStore):
         return applied
 
     async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
-        written: list[int] = []
-        op = await work.acall(written)
-        await work.turn()
+        for _ in range(self.beginnings):
+            written: list[int] = []
+            op = await work.acall(written)
+            await work.turn()
         work.seal()  # before it is applied: memory does not roll back
         applied = await super().apply(batch_id, [op])
         if work.stands(applied):
@@ -629,6 +631,19 @@ async def test_others_commit_while_a_body_runs(app: App, tmp_path: Path, body: B
         assert (await waiting.result(), notes(w)) == (3, [])
         body.gate.set()
         assert (await run.result(), notes(w)) == (1, [1])
+
+
+async def test_a_store_may_begin_anew(app: App, tmp_path: Path, body: Body) -> None:
+    @app.workflow
+    async def noting(ctx: Context) -> list[int]:
+        return [await ctx.transaction(body.note, number) for number in (1, 2)]
+
+    body.gate.set()
+    async with on_ledger(app, tmp_path) as w:
+        assert isinstance(w.store, Ledger)
+        w.store.beginnings = 3
+        assert await (await w.app.start(noting)).result() == [1, 2]
+        assert (notes(w), body.begun) == ([1, 2], 6)
 
 
 async def test_a_branch_that_is_left_withdraws_it(app: App, tmp_path: Path, body: Body) -> None:

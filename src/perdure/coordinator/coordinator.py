@@ -8,7 +8,7 @@ in here, when an answer is passed on to the run that waited for it; whatever it 
 
 Memory changes after the commit, never before. A batch that failed is split in two until the op that spoils it
 stands alone, so its neighbours do not suffer. A caller that is cancelled undoes nothing: its op is applied
-and the answer dropped.
+and the answer dropped. A step that is a transaction commits beside the batches, in a turn between them.
 """
 
 import asyncio
@@ -338,9 +338,14 @@ class Coordinator:
         """
         turn = _Turn(over=asyncio.Event())
 
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked = False
+
         async def wait_for_turn() -> None:
-            given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.post(turn, None, None, given)
+            nonlocal asked
+            if not asked:  # a store that begins anew has it still
+                asked = True
+                self.post(turn, None, None, given)
             await given
 
         work = Transaction(body, make_op, wait_for_turn)

@@ -4,7 +4,7 @@ The coordinator makes one; `Store.transact` carries it out, in this order: begin
 (`call`, or `acall` where connections are asynchronous), apply the op that this gives, `seal`, commit. Somewhere on the
 way, before the op is applied, it awaits its `turn`: from then on nothing else of this process commits until the answer
 was told, so that who owns a run learns of everything in the order of commits. A store with one writer asks for it
-before it begins.
+before it begins. One that has to begin anew, because others were quicker, runs the body once more and keeps its turn.
 
 Until it is sealed it can be withdrawn, from any thread; from then on its answer counts.
 """

@@ -3,8 +3,9 @@
 Batches come in by a queue and are answered on the loop that asked. Each is one transaction under
 the side lock: read what the ops need, let the handlers decide, write the difference, leave the
 proof in `commits`. Before the commit every error means that nothing happened; after it nothing may
-fail. Between batches the thread copies the log into the database: when it was idle for a second,
-or when the log has grown large.
+fail. A body of a caller's that is to be committed with its op runs here too, on a connection of its
+own. Between batches the thread copies the log into the database: when it was idle for a second, or
+when the log has grown large.
 """
 
 import asyncio
