@@ -115,6 +115,7 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     gone_workers: list[str]
     put_workflows: list[WorkflowRecord]
     put_channels: list[ChannelRecord]
+    gone_outbox: list[str]
     claims: list[ops.ClaimRuns]
 
 

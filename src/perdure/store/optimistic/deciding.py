@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from perdure.model import ops
@@ -37,6 +37,9 @@ _overtaken_max = 32
 _pause_s = 0.002
 
 
+Commit = Callable[[Changes], Awaitable[Written | Conflict]]
+
+
 class Backend(ABC):
     """What a store that decides optimistically must be able to do."""
 
@@ -61,7 +64,7 @@ class Decider:
         self._backend = backend
         self._ids = ids
         self._lifecycle = lifecycle
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()  # one batch at a time
 
     async def apply(
         self,
@@ -70,24 +73,36 @@ class Decider:
         worker_id: str | None,
         decided: Callable[[], None] | None = None,
     ) -> list[Applied]:
-        async with self._turn:
-            for nth in range(_overtaken_max):
-                tables, applied, changes = await self._decide(batch_id, batch, worker_id)
-                if decided is not None:
-                    asyncio.get_running_loop().call_soon(decided)
-                    decided = None
-                answer = await self._commit(changes)
-                if isinstance(answer, Written):
-                    return self._finish(tables, answer, batch, applied)
-                self._unlearn(answer)
-                if nth:
-                    # Those who compete for the same rows must not meet again and again.
-                    await asyncio.sleep(random.random() * _pause_s * nth)
-            raise BatchFailed(f"overtaken {_overtaken_max} times by other processes")
+        async with self.turn:
+            written = await self.write(batch_id, batch, worker_id, self._backend.commit, decided)
+            return written.finish()
 
-    async def _commit(self, changes: Changes) -> Written | Conflict:
+    async def write(
+        self,
+        batch_id: str,
+        batch: Sequence[Op[Any]],
+        worker_id: str | None,
+        commit: Commit,
+        decided: Callable[[], None] | None = None,
+    ) -> "WrittenBatch":
+        """Decide until it holds. Whoever calls has the turn, and finishes what was written once it is committed."""
+        for nth in range(_overtaken_max):
+            tables, applied, changes = await self._decide(batch_id, batch, worker_id)
+            if decided is not None:
+                asyncio.get_running_loop().call_soon(decided)
+                decided = None
+            answer = await self._commit(commit, changes)
+            if isinstance(answer, Written):
+                return WrittenBatch(self.known, tables, batch, applied, answer)
+            self._unlearn(answer)
+            if nth:
+                # Those who compete for the same rows must not meet again and again.
+                await asyncio.sleep(random.random() * _pause_s * nth)
+        raise BatchFailed(f"overtaken {_overtaken_max} times by other processes")
+
+    async def _commit(self, commit: Commit, changes: Changes) -> Written | Conflict:
         try:
-            return await self._backend.commit(changes)
+            return await commit(changes)
         except BaseException:
             # Nobody knows what was written.
             self.known.forget()
@@ -130,15 +145,27 @@ class Decider:
                 raise BatchFailed(f"{type(error).__name__}: {error}") from error
         raise BatchFailed(f"a decision asked for more {_looks_max} times; last for {needs!r:.200}")
 
-    def _finish(
+
+class WrittenBatch:
+    """A batch that the store has taken: what it answers, and what is known by it, once it is committed."""
+
+    def __init__(
         self,
+        known: Known,
         tables: OptimisticTables,
-        written: Written,
         batch: Sequence[Op[Any]],
         applied: list[Applied],
-    ) -> list[Applied]:
+        written: Written,
+    ) -> None:
+        self._known = known
+        self._tables = tables
+        self._batch = batch
+        self.applied = applied  # as they were decided, with positions that have no place yet
+        self._written = written
+
+    def finish(self) -> list[Applied]:
         """What follows a commit. Nothing here may make it look as if it had failed."""
-        known = self.known
+        known, tables, written = self._known, self._tables, self._written
         placing = Placing(written.head)
         try:
             tables.remember(placing)
@@ -148,7 +175,7 @@ class Decider:
         known.head = max(known.head, placing.at(tables.last_position()))
         claims = iter(written.claimed)
         answers = []
-        for op, answer in zip(batch, applied, strict=True):
+        for op, answer in zip(self._batch, self.applied, strict=True):
             if op in tables.claims:
                 slices, next_at = next(claims)
                 for one in slices:
@@ -245,6 +272,13 @@ def _record_send(known: Known, op: ops.RecordSend) -> Iterable[Need]:
         yield from look(known, op.send)
 
 
+def _apply_outbox(known: Known, op: ops.ApplyOutbox) -> Iterable[Need]:
+    yield ("outbox", op.outbox_id)
+    look = _looks.get(type(op.send))
+    if look is not None:
+        yield from look(known, op.send)
+
+
 def _effects(known: Known, op: ops.AdvanceCursor | ops.CommitEffects) -> Iterable[Need]:
     yield ("consumer", op.name if isinstance(op, ops.AdvanceCursor) else op.consumer)
     for effect in op.effects:
@@ -258,6 +292,7 @@ _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
     ops.RecordSend: _record_send,
     ops.Emit: _emit,
     ops.Put: _put,
+    ops.ApplyOutbox: _apply_outbox,
     ops.FireTimers: lambda known, op: [("deadlines", op.limit + 1), ("expiries", op.limit + 1)],
     ops.Recover: lambda known, op: [("orphans", op.limit), ("workers",)],
     ops.AdvanceCursor: _effects,

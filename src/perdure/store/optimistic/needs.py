@@ -22,6 +22,7 @@ what is known from batch to batch; the answers to all others count for one batch
     ("expired_keys", limit), ("started_under", root_id, limit)
     ("consumer", name), ("consumers",), ("subscription", name), ("parked", consumer, position, subscription)
     ("parked_by", consumer), ("deferred", position, subscription), ("deferred_by", subscription)
+    ("outbox", outbox_id)               whether it is still to be applied
     ("workers",), ("workflow", name, version), ("channel", kind, name)
 """
 

@@ -14,6 +14,7 @@ from perdure.store.optimistic.event_rows import EventRows
 from perdure.store.optimistic.fact_rows import FactRows
 from perdure.store.optimistic.known import FAN_OUTS, NEW
 from perdure.store.optimistic.needs import Incomplete, Looks
+from perdure.store.optimistic.outbox_rows import OutboxRows
 from perdure.store.optimistic.placing import UNPLACED, Placing
 from perdure.store.optimistic.queue_rows import QueueRows
 from perdure.store.optimistic.reader_rows import ReaderRows
@@ -24,7 +25,7 @@ from perdure.store.optimistic.worker_rows import WorkerRows
 
 
 class OptimisticTables(
-    RunRows, StepRows, WaitRows, QueueRows, EventRows, FactRows, ReaderRows, WorkerRows
+    RunRows, StepRows, WaitRows, QueueRows, EventRows, FactRows, ReaderRows, WorkerRows, OutboxRows
 ):
     """What a batch looks at and changes, with no transaction open."""
 
@@ -107,6 +108,7 @@ class OptimisticTables(
             gone_workers=_gone(self._workers),
             put_workflows=list(self._put_workflows.values()),
             put_channels=list(self._put_channels.values()),
+            gone_outbox=list(self._gone_outbox),
             claims=self.claims,
         )
 

@@ -31,6 +31,7 @@ _rest: Final = (
     "put_deferred",
     "put_workers",
     "gone_workers",
+    "gone_outbox",
     "put_workflows",
     "put_channels",
 )

@@ -82,11 +82,14 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{place}"))
 
 
-async def connect(options: Options, *, url: str | None = None) -> Connection:
-    """A connection that may write. Raises StoreRefused for what will not change by itself, else the driver's errors."""
+async def connect(options: Options, *, url: str | None = None, ours: bool = True) -> Connection:
+    """A connection that may write. Raises StoreRefused for what will not change by itself, else the driver's errors.
+
+    One that is not `ours` is for others to use: nothing is set on it.
+    """
     pooled = options.pgbouncer and url is None
     arguments: dict[str, Any] = {"statement_cache_size": 0} if pooled else {}
-    if not pooled:
+    if ours and not pooled:
         arguments["server_settings"] = _settings
     try:
         connection: Connection = await asyncpg.connect(

@@ -16,6 +16,7 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     KeyRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -59,6 +60,7 @@ decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
 decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
 decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
 decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
+decode_outbox = msgspec.json.Decoder(list[OutboxRecord]).decode
 decode_workers = msgspec.json.Decoder(list[WorkerRecord]).decode
 decode_ids = msgspec.json.Decoder(list[str]).decode
 decode_positions = msgspec.json.Decoder(list[int]).decode
@@ -105,10 +107,19 @@ class Fetcher:
             asked[need[0]].append(need)
         clock = await self._fetch_common(connection, looks, asked)
         for kind, seldom in asked.items():
-            if kind not in _common:
+            if kind == "outbox":
+                await self._look_into_outbox(connection, looks, seldom)
+            elif kind not in _common:
                 for need in seldom:
                     looks.answers[need] = await self._look(connection, looks, need)
         return clock
+
+    async def _look_into_outbox(
+        self, connection: Connection, looks: Looks, needs: list[Need]
+    ) -> None:
+        row = await self.row(connection, "has_outbox", outbox_ids=_names(needs))
+        there = set(decode_ids(row[0]))
+        looks.answers.update((need, need[1] in there) for need in needs)
 
     async def row(self, connection: Connection, name: str, /, **params: Any) -> Any:
         statement = self._statements[name]

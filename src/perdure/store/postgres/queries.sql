@@ -225,6 +225,11 @@ select
 -- When an event was recorded; its neighbour answers for one that is gone.
 select e.recorded_at from {schema}.events as e where e.position >= :position order by e.position limit 1;
 
+-- name: has_outbox
+-- Which of these sends are still to be applied.
+select coalesce(json_agg(o.outbox_id), '[]')
+from unnest(:outbox_ids::text[]) as w (outbox_id) join {schema}.outbox as o on o.outbox_id = w.outbox_id;
+
 -- name: workers
 -- All that have come and not said goodbye; few.
 select coalesce(json_agg({worker as json of w}), '[]') from {schema}.workers as w;
@@ -255,6 +260,16 @@ select
      from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id
      join {schema}.steps as s on s.run_id = r.run_id and s.generation = r.generation and s.superseded = 0);
 
+-- name: outbox
+-- Sends that callers have committed and nobody has applied yet.
+select coalesce(json_agg({outbox as json of o} order by o.outbox_id), '[]') from (
+    select * from {schema}.outbox as o where o.outbox_id > :after order by o.outbox_id limit :limit
+) as o;
+
+-- name: write_outbox
+-- By a connection of the caller's own: one row, which nobody waits for.
+insert into {schema}.outbox (outbox_id, op, created_at) values (:outbox_id, :op, :created_at);
+
 -- name: ended
 -- Which of the awaited runs are over, in one look for all who await here.
 select coalesce(json_agg({run as json of r}), '[]')
@@ -276,7 +291,8 @@ select
             order by r.ready_at limit 1
         )) from json_to_recordset(:workflows) as known (name text, version bigint)
     ) end,
-    exists (select 1 from {schema}.fan_outs);
+    exists (select 1 from {schema}.fan_outs),
+    exists (select 1 from {schema}.outbox);
 
 -- name: sweep
 -- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.
@@ -548,7 +564,8 @@ select
         'subscriptions', (select count(*) from {schema}.subscriptions),
         'parked', (select count(*) from {schema}.parked),
         'deferred', (select count(*) from {schema}.deferred),
-        'channels', (select count(*) from {schema}.channels)
+        'channels', (select count(*) from {schema}.channels),
+        'outbox', (select count(*) from {schema}.outbox)
     );
 
 

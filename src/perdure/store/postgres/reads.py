@@ -12,6 +12,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -59,6 +60,9 @@ class PostgresReads(Store):
 
     # --- for the engine ---
 
+    async def outbox(self, after: str, limit: int) -> list[OutboxRecord]:
+        return await self._rows(fetching.decode_outbox, "outbox", after=after, limit=limit)
+
     async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
         wanted = list(dict.fromkeys(run_ids))
         runs, steps = await self._row("load", run_ids=wanted)
@@ -73,9 +77,9 @@ class PostgresReads(Store):
 
     async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
         known = None if workflows is None else workflows_json(workflows)
-        deadline_at, expires_at, ready_at, fan_out = await self._row("due", workflows=known)
+        deadline_at, expires_at, *others = await self._row("due", workflows=known)
         deadlines = [at for at in (deadline_at, expires_at) if at is not None]
-        return Due(min(deadlines, default=None), ready_at, fan_out)
+        return Due(min(deadlines, default=None), *others)
 
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         return await self._rows(fetching.decode_runs, "ended", run_ids=list(run_ids))

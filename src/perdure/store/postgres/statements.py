@@ -22,6 +22,7 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     KeyRecord,
+    OutboxRecord,
     ParkedRecord,
     RunRecord,
     SignalRecord,
@@ -51,6 +52,7 @@ _records: Final[dict[str, type[msgspec.Struct]]] = {
     "deferred": DeferredRecord,
     "channel": ChannelRecord,
     "worker": WorkerRecord,
+    "outbox": OutboxRecord,
 }
 _sql_types: Final[dict[type, str]] = {int: "bigint", bool: "boolean", str: "text"}
 # Texts in which a position may stand that is not placed yet.

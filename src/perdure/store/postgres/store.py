@@ -13,12 +13,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import asyncpg
+from msgspec.structs import asdict
 
 from perdure.errors import NotRunning, StoreRefused
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
+from perdure.model.records import OutboxRecord
 from perdure.store.base import Applied, BatchFailed, BatchUnknown
+from perdure.store.borrowing import execute_postgres
 from perdure.store.optimistic.changes import Changes, Conflict, Written
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
@@ -33,22 +36,30 @@ from perdure.store.postgres.connecting import (
     without_password,
 )
 from perdure.store.postgres.fetching import Fetcher
+from perdure.store.postgres.lending import Pool, close
 from perdure.store.postgres.reads import PostgresReads
 from perdure.store.postgres.statements import Statements
 from perdure.store.postgres.ticking import ServerClock
+from perdure.store.postgres.transacting import Transactor
+from perdure.store.transaction import Transaction
 
 log = logging.getLogger("perdure.store.postgres")
 
 _readers_max = 4
+# Transactions of callers that may be under way at once.
+_bodies_max = 8
 # A deadlock or a failed serialisation changed nothing: the whole call may be made again, a few times.
 _tries_max = 5
 _pause_s = 0.01
+_unreachable = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_may_be_tried_again = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
 class PostgresStore(PostgresReads, Backend):
     """A namespace in a schema."""
 
     needs_beats = True
+    transacts = "async def"
 
     def __init__(
         self, url: str, *, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool = True
@@ -63,7 +74,9 @@ class PostgresStore(PostgresReads, Backend):
         self._fetcher = Fetcher(self._statements, self._clock.now, lambda: self.worker_id)
         self._decider = Decider(self, ids, lifecycle)
         self._writer: Connection | None = None
-        self._readers: asyncio.Queue[Connection | None] | None = None
+        self._readers: Pool | None = None
+        self._bodies: Pool | None = None
+        self._transactor = Transactor(self._decider, self._write_on)
         self._pid = os.getpid()
         self._turn = asyncio.Lock()
 
@@ -76,15 +89,13 @@ class PostgresStore(PostgresReads, Backend):
             if self._readers is not None:
                 return
             self._writer = await self._first_connection()
-            # None stands for a connection that may be made.
-            self._readers = asyncio.Queue()
-            for _ in range(_readers_max):
-                self._readers.put_nowait(None)
+            self._readers = Pool(lambda: connect(self._options), _readers_max)
+            self._bodies = Pool(lambda: connect(self._options, ours=False), _bodies_max)
 
     async def _first_connection(self) -> Connection:
         try:
             connection = await connect(self._options)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _unreachable as error:
             raise StoreRefused(f"{self.url} cannot be reached: {error}") from error
         try:
             await check_server(connection, self._options)
@@ -103,16 +114,14 @@ class PostgresStore(PostgresReads, Backend):
         """Let go of all connections. Idempotent."""
         self._check_process()
         async with self._turn:
-            readers, self._readers = self._readers, None
+            pools = (self._readers, self._bodies)
+            self._readers = self._bodies = None
+            for pool in pools:
+                if pool is not None:
+                    await pool.close()
             writer, self._writer = self._writer, None
-            connections = [] if writer is None else [writer]
-            if readers is not None:
-                for _ in range(_readers_max):
-                    reader = await readers.get()
-                    if reader is not None:
-                        connections.append(reader)
-            for one in connections:
-                await _close(one)
+            if writer is not None:
+                await close(writer)
             self._decider.known.forget()
 
     def _check_process(self) -> None:
@@ -151,53 +160,44 @@ class PostgresStore(PostgresReads, Backend):
             raise
 
     async def commit(self, changes: Changes) -> Written | Conflict:
-        connection = await self._writing()
         for nth in range(1, _tries_max + 1):
+            connection = await self._writing()
             try:
-                answer, clock, seq = await committing.apply(connection, self._statements, changes)
-            except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError) as error:
-                if nth == _tries_max:
-                    raise BatchFailed(f"{type(error).__name__}: {error}") from error
+                return await self._write_on(connection, changes)
+            except BatchFailed as failed:
+                again = isinstance(failed.__cause__, _may_be_tried_again)
+                if not again or nth == _tries_max:
+                    raise
                 await asyncio.sleep(random.random() * _pause_s * nth)
-                continue
-            except asyncpg.PostgresError as error:
-                return self._refused(connection, changes, error)
-            except BaseException as error:
-                # It may have been sent: whether it was committed only the store can tell.
+            except BaseException:
                 self._discard(connection)
-                if is_lost(error):
-                    raise BatchUnknown(f"the connection was lost: {error}") from error
                 raise
-            self._clock.learn(clock)
-            self._decider.known.seq = max(self._decider.known.seq, seq)
-            if isinstance(answer, Conflict):
-                self._clock.not_before(answer.now)
-            return answer
         raise AssertionError("unreachable")
 
-    def _refused(
-        self, connection: Connection, changes: Changes, error: asyncpg.PostgresError
-    ) -> Conflict:
-        """What an error of the server means: overtaken, refused, or that the server is going down."""
-        if is_lost(error):
-            self._discard(connection)
-            raise BatchUnknown(f"{type(error).__name__}: {error}") from error
-        if committing.is_overtaken(error):
-            return committing.everything(changes)
-        raise BatchFailed(f"{type(error).__name__}: {error}") from error
+    async def _write_on(self, connection: Connection, changes: Changes) -> Written | Conflict:
+        """One call. Raises BatchFailed, or BatchUnknown if the connection was lost: it may have been committed."""
+        try:
+            answer, clock, seq = await committing.apply(connection, self._statements, changes)
+        except BaseException as error:
+            if is_lost(error):
+                raise BatchUnknown(f"the connection was lost: {error}") from error
+            if not isinstance(error, asyncpg.PostgresError):
+                raise
+            if committing.is_overtaken(error):
+                return committing.everything(changes)
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        self._clock.learn(clock)
+        self._decider.known.seq = max(self._decider.known.seq, seq)
+        if isinstance(answer, Conflict):
+            self._clock.not_before(answer.now)
+        return answer
 
     async def _writing(self) -> Connection:
         """The connection that writes; a new one when the last was discarded."""
         if self._writer is None or self._writer.is_closed():
             try:
                 self._writer = await connect(self._options)
-            except (
-                OSError,
-                TimeoutError,
-                asyncpg.PostgresError,
-                asyncpg.InterfaceError,
-                StoreRefused,
-            ) as error:
+            except (*_unreachable, StoreRefused) as error:
                 raise BatchFailed(f"the server cannot be reached: {error}") from error
         return self._writer
 
@@ -205,6 +205,24 @@ class PostgresStore(PostgresReads, Backend):
         connection.terminate()
         if self._writer is connection:
             self._writer = None
+
+    async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
+        self._check_process()
+        if self._bodies is None:
+            raise BatchFailed("the store is not open")
+        try:
+            async with self._bodies.lent() as connection:
+                applied = await self._transactor.carry_out(
+                    connection, batch_id, work, self.worker_id
+                )
+        except _unreachable as error:
+            raise BatchFailed(f"the server cannot be reached: {error}") from error
+        self.head = max(self.head, self._decider.known.head)
+        return applied
+
+    async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
+        statement = self._statements["write_outbox"]
+        await execute_postgres(connection, statement.text, *statement.values(asdict(row)))
 
     async def settle(self, batch_id: str) -> bool:
         """Whether that batch was committed. If it was not, it never will be: its id is taken."""
@@ -215,27 +233,7 @@ class PostgresStore(PostgresReads, Backend):
 
     async def _ask(self, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
         self._check_process()
-        readers = self._readers
-        if readers is None:
+        if self._readers is None:
             raise NotRunning("the store is not open: the app is closed, or closing")
-        connection = await readers.get()
-        try:
-            if connection is None or connection.is_closed():
-                connection = None
-                connection = await connect(self._options)
+        async with self._readers.lent() as connection:
             return await ask(connection)
-        except BaseException as error:
-            # After a cancelled call its answer may still be under way.
-            if connection is not None and not isinstance(error, asyncpg.PostgresError):
-                connection.terminate()
-                connection = None
-            raise
-        finally:
-            readers.put_nowait(connection)
-
-
-async def _close(connection: Connection) -> None:
-    try:
-        await connection.close(timeout=5)
-    except Exception:
-        connection.terminate()

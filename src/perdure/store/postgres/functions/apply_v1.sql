@@ -300,8 +300,27 @@ begin
             raise exception '% of % keys were there to be deleted', v_count, v_wanted using errcode = 'PD003';
         end if;
     end if;
-    delete from dead_letters as d using json_array_elements_text(p_rest -> 'gone_letters') as g
-    where d.dead_letter_id = g;
+    if p_rest -> 'gone_letters' is not null then
+        with gone as (
+            delete from dead_letters as d using json_array_elements_text(p_rest -> 'gone_letters') as g
+            where d.dead_letter_id = g returning 1
+        )
+        select count(*), json_array_length(p_rest -> 'gone_letters') into v_count, v_wanted from gone;
+        if v_count <> v_wanted then
+            raise exception '% of % dead letters were there', v_count, v_wanted using errcode = 'PD003';
+        end if;
+    end if;
+    if p_rest -> 'gone_outbox' is not null then
+        -- Rows that another process has applied meanwhile are gone: then this one must not apply them again.
+        with gone as (
+            delete from outbox as o using json_array_elements_text(p_rest -> 'gone_outbox') as g
+            where o.outbox_id = g returning 1
+        )
+        select count(*), json_array_length(p_rest -> 'gone_outbox') into v_count, v_wanted from gone;
+        if v_count <> v_wanted then
+            raise exception '% of % sends were there', v_count, v_wanted using errcode = 'PD003';
+        end if;
+    end if;
     delete from fan_outs as f using json_array_elements_text(p_rest -> 'gone_fan_outs') as g
     where f.position = g::bigint;
     if p_rest -> 'gone_consumers' is not null then

@@ -338,3 +338,10 @@ create table {schema}.channels (
     repeats text not null,
     primary key (kind, name)
 );
+
+-- Sends that came with transactions of their senders: written by connections of theirs, and locked by nobody.
+create table {schema}.outbox (
+    outbox_id text collate "C" primary key,
+    op text not null,
+    created_at bigint not null
+);

@@ -1,0 +1,94 @@
+"""Bodies of callers in transactions of this database, and the op that is committed with each.
+
+The body has a connection of its own, with none of our settings: what it asks is planned as its author is used to. The
+op is decided and compared as any other, and written by the same call, inside the body's transaction; the locks that
+takes are held until the commit, which follows at once.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import asyncpg.transaction
+
+from perdure.errors import Permanent
+from perdure.store.base import Applied, BatchFailed, BatchUnknown
+from perdure.store.optimistic.changes import Changes, Conflict, Written
+from perdure.store.optimistic.deciding import Decider
+from perdure.store.postgres.connecting import Connection, is_lost
+from perdure.store.transaction import BodyFailed, Transaction
+
+WriteOn = Callable[[Connection, Changes], Awaitable[Written | Conflict]]
+BodyTransaction = asyncpg.transaction.Transaction
+
+
+class Transactor:
+    """Carries out transactions, each on a connection that it is given; `write_on` makes the call that writes."""
+
+    def __init__(self, decider: Decider, write_on: WriteOn) -> None:
+        self._decider = decider
+        self._write_on = write_on
+
+    async def carry_out(
+        self, connection: Connection, batch_id: str, work: Transaction, worker_id: str | None
+    ) -> list[Applied]:
+        transaction = connection.transaction()
+        try:
+            await transaction.start()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        try:
+            op = await work.acall(connection)
+            if not connection.is_in_transaction():
+                raise BodyFailed(_ended())
+            await work.turn()
+            async with self._decider.turn:
+                write = functools.partial(self._in_savepoint, connection)
+                written = await self._decider.write(batch_id, [op], worker_id, write)
+                if not work.stands(written.applied):
+                    await transaction.rollback()
+                    return written.applied
+                work.seal()
+                await _commit(transaction)
+                return written.finish()
+        except BaseException:
+            if not connection.is_closed() and connection.is_in_transaction():
+                await transaction.rollback()
+            raise
+
+    async def _in_savepoint(self, connection: Connection, changes: Changes) -> Written | Conflict:
+        """So that what is found to be overtaken leaves the body's work alone, and lets go of its locks."""
+        savepoint = connection.transaction()
+        await savepoint.start()
+        try:
+            answer = await self._write_on(connection, changes)
+        except BaseException:
+            if not connection.is_closed():
+                await savepoint.rollback()
+            raise
+        if isinstance(answer, Conflict):
+            await savepoint.rollback()
+        else:
+            await savepoint.commit()
+        return answer
+
+
+async def _commit(transaction: BodyTransaction) -> None:
+    try:
+        await transaction.commit()
+    except asyncpg.PostgresError as error:
+        if is_lost(error):
+            raise BatchUnknown(f"{type(error).__name__}: {error}") from error
+        # A constraint of the caller's that was deferred until now.
+        raise BodyFailed(error) from error
+    except BaseException as error:
+        if is_lost(error):
+            raise BatchUnknown(f"the connection was lost: {error}") from error
+        raise
+
+
+def _ended() -> Permanent:
+    return Permanent(
+        "the body of ctx.transaction has ended its transaction: it is committed with the record of the step, when the "
+        "body has returned, and rolled back when it raises"
+    )
