@@ -19,13 +19,14 @@ import msgspec
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import AfterFork, NotRunning, WrongLoop
+from perdure.hints import Hints
 from perdure.inputs import at_least
 from perdure.ledger.batches import Desk
 from perdure.ledger.consumers import Consumers
 from perdure.ledger.definitions import Readers
 from perdure.ledger.expressions import compile_filter
 from perdure.ledger.filters import Matcher
-from perdure.model import ops
+from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.cron import Cron, parse_cron
 from perdure.model.duration import Duration, parse_duration
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep: Duration | None
     lifecycle: bool
     store_timeout: Duration
+    lease: Duration
     clock: Clock
     seed: int | None
     fanout: int
@@ -72,6 +74,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             at_least("keep_events_max", self.keep_events_max, 1)
         if self.store_timeout_s == 0:
             raise BadValue("store_timeout", self.store_timeout, "must be more than nothing")
+        if parse_duration(self.lease) < limits.lease_us_min:
+            at_least_s = limits.lease_us_min // 1_000_000
+            raise BadValue("lease", self.lease, f"must be {at_least_s} s or more (lease_us_min)")
 
     @property
     def keep_us(self) -> int | None:
@@ -84,6 +89,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def runner_cron(self) -> Cron | None:
         return None if self.runner_every is None else parse_cron(self.runner_every)
+
+    @property
+    def lease_s(self) -> float:
+        return parse_duration(self.lease) / 1_000_000
 
     @property
     def store_timeout_s(self) -> float:
@@ -102,6 +111,7 @@ class Engine(NamedTuple):
     matcher: Matcher | None
     desk: Desk
     consumers: Consumers | None  # only beside a worker
+    hints: Hints
 
 
 # --- whether it is open, and for whom ---
@@ -209,7 +219,7 @@ async def _made(
     coordinator = Coordinator(store, ids, store_timeout_s=settings.store_timeout_s)
     coordinator.start()
     upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
-    worker = _worker(settings, registry, store, coordinator, ids, chance.random)
+    worker = _worker(settings, registry, store, coordinator, ids, chance)
     matcher = None if worker is None else Matcher(store, coordinator, clock)
     desk = Desk(registry, ids, settings.deps)
     consumers = None
@@ -221,13 +231,18 @@ async def _made(
             chance.random,
             desk,
             readers,
-            worker.worker_id,
             fanout=settings.fanout,
             runner_cron=settings.runner_cron,
             keep_us=settings.keep_events_us,
             keep_events=settings.keep_events_max,
         )
-    return Engine(registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers)
+    if worker is not None and matcher is not None and consumers is not None:
+        worker.recovery.hearers += [matcher.on_look, consumers.on_look]
+        worker.on_renewed.append(consumers.on_renewed)
+    hints = Hints(store, coordinator, worker, upkeep)
+    return Engine(
+        registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers, hints
+    )
 
 
 def _worker(
@@ -236,7 +251,7 @@ def _worker(
     store: Store,
     coordinator: Coordinator,
     ids: Ids,
-    die: Callable[[], float],
+    chance: random.Random,
 ) -> Worker | None:
     if not settings.worker:
         return None
@@ -246,11 +261,14 @@ def _worker(
         registry,
         settings.clock,
         ids,
-        die,
+        chance.random,
+        # Of its own: how often it looks is a matter of real time, and must not change what a seed leads to.
+        jitter=random.Random(chance.getrandbits(128)).random,
         deps=settings.deps,
         resident=settings.resident,
         concurrency=settings.concurrency,
         threads=settings.threads,
+        lease_s=settings.lease_s,
         check_filter=_check_filter,
     )
 
@@ -270,6 +288,7 @@ async def _start(engine: Engine) -> None:
     if engine.consumers is not None:
         await engine.consumers.start()
     engine.upkeep.start()
+    engine.hints.open()
 
 
 async def _declare(engine: Engine) -> None:
@@ -302,6 +321,7 @@ async def _stop(engine: Engine) -> None:
 
     Whatever fails or is cancelled, what comes after it is closed all the same; the first error is told.
     """
+    engine.hints.close()
     first: BaseException | None = None
     stops: list[Callable[[], Awaitable[None]]] = [engine.upkeep.stop]
     if engine.consumers is not None:

@@ -12,8 +12,9 @@ from perdure.model.clock import Clock
 from perdure.service import Service
 from perdure.store.base import Store
 
-# A run that another process ends is noticed by this poll; one that ends here is told at once.
-_endings_every_s = 0.5
+# A run that another process ends is noticed by this poll, if no hint comes before; one that ends here is told at once.
+_endings_every_s = 2.0
+_endings_soon_s = 0.5
 _prune_every_s = 60.0
 _prune_runs = 500
 
@@ -29,23 +30,39 @@ class Upkeep(Service):
         self._coordinator = coordinator
         self._clock = clock
         self._keep_us = keep_us
+        self._ended: set[str] = set()  # runs that are said to have ended
+        self._hinted = asyncio.Event()
 
     def start(self) -> None:
-        self._spawn("endings", self._tell_endings)
+        self._spawn("endings", self._poll_endings)
         if self._keep_us is not None:
             self._spawn("prune", self._prune)
 
-    async def _tell_endings(self) -> None:
-        hub = self._coordinator.hub
+    def on_ended(self, run_id: str) -> None:
+        """Another process has ended a run, they say: if somebody here awaits that, look at once."""
+        if self._coordinator.hub.awaits(run_id):
+            self._ended.add(run_id)
+            self._hinted.set()
+
+    async def _poll_endings(self) -> None:
+        every_s = _endings_every_s if self._store.sends_hints else _endings_soon_s
         while True:
-            await asyncio.sleep(_endings_every_s)
-            # Also those that our worker holds: another process may have ended them.
-            awaited = hub.awaited()
-            for first in range(0, len(awaited), limits.page_rows_max):
-                chunk = awaited[first : first + limits.page_rows_max]
-                for run in await self._store.ended(chunk):
-                    # Only those who await it are told: what the worker holds may be a later life of the run.
-                    hub.ending(run.run_id).tell(run)
+            try:
+                async with asyncio.timeout(every_s):
+                    await self._hinted.wait()
+            except TimeoutError:
+                await self.tell_endings(self._coordinator.hub.awaited())
+            else:
+                self._hinted.clear()
+                ended, self._ended = self._ended, set()
+                await self.tell_endings(list(ended))
+
+    async def tell_endings(self, run_ids: list[str]) -> None:
+        """Tell those who await the end of one of these runs, if it has ended."""
+        for first in range(0, len(run_ids), limits.page_rows_max):
+            for run in await self._store.ended(run_ids[first : first + limits.page_rows_max]):
+                # Only those who await it are told: what the worker holds may be a later life of the run.
+                self._coordinator.hub.ending(run.run_id).tell(run)
 
     async def _prune(self) -> None:
         assert self._keep_us is not None

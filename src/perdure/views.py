@@ -119,7 +119,7 @@ def run_info(run: RunRecord) -> RunInfo:
         generation=run.generation,
         created_at=to_datetime(run.created_at),
         finished_at=_moment(run.finished_at),
-        starts_at=_moment(run.ready_at),
+        starts_at=_moment(run.ready_at) if run.status == "ready" else None,
         reason=run.reason,
         tags=msgspec.json.decode(run.tags) if run.tags else {},
         entity=entity_text(run.entity_type, run.entity_id) or None,

@@ -7,6 +7,8 @@ import pytest
 import pytest_asyncio
 from servers.namespaces import Lent
 
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
 from perdure.model.records import OutboxRecord
 from perdure.store.base import Store
 from perdure.store.postgres.store import PostgresStore
@@ -18,9 +20,15 @@ __all__ = ["TestTransactions"]
 
 @pytest.fixture
 def make_store(postgres_url: str, lend_namespace: Lent) -> MakeStore:  # noqa: F405
-    return lambda clock, ids, lifecycle: PostgresStore(
-        postgres_url, namespace=lend_namespace(), clock=clock, ids=ids, lifecycle=lifecycle
-    )
+    def make(clock: Clock, ids: Ids, lifecycle: bool) -> PostgresStore:
+        store = PostgresStore(
+            postgres_url, namespace=lend_namespace(), clock=clock, ids=ids, lifecycle=lifecycle
+        )
+        # As on the other stores; the tests of runs that stay with their owner set it themselves.
+        store.sticky_us = 0
+        return store
+
+    return make
 
 
 @pytest.fixture

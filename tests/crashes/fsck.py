@@ -35,7 +35,7 @@ offenders: dict[str, str] = {
             where w.run_id = runs.run_id and w.kind not in ('timer', 'retry'))""",
     "R6 ready and ready_at disagree": """
         select run_id, status, ready_at from runs
-        where (status = 'ready') <> (ready_at is not null)""",
+        where (status = 'ready') <> (ready_at is not null) and status <> 'running'""",
     "R7 a finished run has a watcher": f"""
         select w.run_id, w.path from watchers as w join runs using (run_id)
         where status in {_terminal}""",

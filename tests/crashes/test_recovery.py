@@ -35,9 +35,9 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
     ended = asyncio.Condition()
     count = 0
 
-    async def counted(recovery: Recovery) -> None:
+    async def counted(recovery: Recovery, *, thorough: bool) -> None:
         nonlocal count
-        await look(recovery)
+        await look(recovery, thorough=thorough)
         async with ended:
             count += 1
             ended.notify_all()

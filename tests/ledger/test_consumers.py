@@ -120,7 +120,7 @@ async def test_events_of_another_process_are_found_by_the_poll(world: Any, app: 
         w.store.head = head  # nobody here has heard of it
         await w.settle()
         assert seen == []
-        await w.app._engine().consumers._look(claim=False)
+        await w.worker.recovery.look(thorough=False)
         await w.settle()
         assert seen == [1]
 
@@ -132,7 +132,7 @@ async def test_a_rewind_by_another_process_is_found_by_the_poll(world: Any, app:
         await w.store.apply("another", [ops.SteerConsumer(name="c", position=0)])
         await w.settle()
         assert seen == [1]
-        await w.app._engine().consumers._look(claim=True)
+        await w.worker.recovery.look(thorough=True)
         await w.settle()
         assert seen == [1, 1]
 
@@ -542,7 +542,7 @@ async def test_another_live_owner_is_left_alone(world: Any, app: App) -> None:
         await w.emit("in.a", 1)
         assert seen == [] and (await row(w)).owner == ELSEWHERE
         await w.coordinator.submit(ops.Beat(worker_id=ELSEWHERE, lease_us=0, stopping=True))
-        await w.app._engine().consumers._look(claim=True)
+        await w.worker.recovery.look(thorough=True)
         await w.settle()
         assert seen == [1] and (await row(w)).owner == w.worker.worker_id
 

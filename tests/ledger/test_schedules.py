@@ -143,11 +143,11 @@ async def test_a_tick_reads_what_another_process_wrote_just_before_it(world: Any
         await w.advance("14h59m59s")
         await client.emit_only("in.a", 1)
         await w.advance("1s")  # the tick comes before the poll that finds the event
-        await w.app._engine().consumers._look(claim=False)
+        await w.worker.recovery.look(thorough=False)
         await w.settle()
         assert [payloads for _, payloads in seen] == [[1]]
         await client.emit_only("in.a", 2)
-        await w.app._engine().consumers._look(claim=False)
+        await w.worker.recovery.look(thorough=False)
         await w.settle()
         assert len(seen) == 1  # the next tick's
 

@@ -10,7 +10,7 @@ from perdure.model import ops
 
 async def look(w: Any) -> None:
     """The slow poll, now."""
-    await w.app._engine().consumers._look(claim=True)
+    await w.worker.recovery.look(thorough=True)
     await w.settle()
 
 

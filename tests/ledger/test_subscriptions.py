@@ -403,7 +403,7 @@ async def test_a_process_that_does_not_own_the_runner_still_starts_what_waits_fo
     async with world(app) as w:
         await w.settle()
         assert got == []
-        await w.app._engine().consumers._look(claim=True)
+        await w.worker.recovery.look(thorough=True)
         await w.settle()
         assert len(got) == 1 and not await w.app.deferred()
         assert (await w.app.consumers())[0].owner == ELSEWHERE

@@ -36,9 +36,9 @@ def make(path: Path, seen: list[tuple[str, Any]], who: str) -> App:
 
 async def look(app: App) -> None:
     """The slow poll, now."""
-    consumers = app._engine().consumers
-    assert consumers is not None
-    await consumers._look(claim=True)
+    worker = app._engine().worker
+    assert worker is not None
+    await worker.recovery.look(thorough=True)
 
 
 async def outs(app: App) -> list[str]:

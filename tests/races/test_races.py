@@ -465,7 +465,7 @@ def test_a_fan_out_from_both_sides_resumes_each_run_once(
         (told,) = race.a.do(race.a.d.apply(emit(number, topic=f"t{number}", process="a")))
         assert (told.resumed, told.more) == (2, True)
         resumed = told.resumed
-        while race.a.do(race.a.store.due()).fan_out:
+        while race.a.do(race.a.store.look()).fan_out:
             counted = race.meet(ops.FanOut(limit=2), ops.FanOut(limit=2))
             resumed += sum(one.count for one in counted)
         assert resumed == 9

@@ -7,6 +7,7 @@ With `resident=0` every suspension leaves memory at once, so replay is exercised
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds import Stage as Stage
@@ -36,3 +37,15 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worlds]:
 def app() -> App:
     """An empty app to define workflows on."""
     return App("memory://")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Where the crowd meets: the url, and a namespace where one server serves all tests."""
+    match request.param:
+        case "memory":
+            return {"url": "memory://"}
+        case "sqlite":
+            return {"url": f"sqlite:///{tmp_path}/crowd.db"}
+    lend = request.getfixturevalue("lend_namespace")
+    return {"url": request.getfixturevalue("postgres_url"), "namespace": lend()}

@@ -258,10 +258,10 @@ async def test_an_opening_that_fails_closes_the_store(
     def make_broken(ids: Any) -> Store:
         store: Store = make(ids)
         closings.append(closings_of(store, monkeypatch))
-        monkeypatch.setattr(store, "has_orphans", fail)
+        monkeypatch.setattr(store, "look", fail)
         return store
 
-    async def fail() -> bool:
+    async def fail(*asked: Any) -> Any:
         engine = stage.app._engine()
         coordinators.append(engine.coordinator)
         monkeypatch.setattr(engine.worker, "stop", be_cancelled)

@@ -22,7 +22,7 @@ async def waiter(ctx: Context) -> int:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "_endings_every_s", 0.01)
+    monkeypatch.setattr(upkeep, "_endings_soon_s", 0.01)
 
 
 @pytest_asyncio.fixture

@@ -164,7 +164,7 @@ async def test_a_wait_that_finds_its_signal_sets_no_timer(world: Any, app: App) 
         await w.app.signal("a", number, 1)
         await w.advance("1s")
         assert await run.status() == "completed"
-        assert (await w.store.due()).deadline_at is None
+        assert (await w.store.look()).deadline_at is None
 
 
 async def test_latest_keeps_one_and_names_what_it_replaced(world: Any, app: App) -> None:

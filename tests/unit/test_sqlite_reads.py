@@ -155,6 +155,11 @@ async def test_where_a_signal_is(store: SqliteStore) -> None:
     assert await store.signal("nothing") is None
 
 
+async def swept(store: SqliteStore, after: str, limit: int) -> tuple[list[str], str]:
+    look = await store.look(after=after, limit=limit)
+    return list(look.suspects), look.swept
+
+
 async def test_the_sweep_goes_round(store: SqliteStore, tmp_path: Path) -> None:
     for nth in range(7):
         on = Condition("signal", "go") if nth % 2 else Condition("timer", delay_us=10**9)
@@ -163,11 +168,11 @@ async def test_the_sweep_goes_round(store: SqliteStore, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "one.db", isolation_level=None)
     connection.execute("delete from watchers where run_id in ('r2', 'r3', 'r6')")
     connection.close()
-    assert await store.sweep("", 3) == (["r2"], "r2")
-    assert await store.sweep("r2", 3) == (["r3"], "r5")
-    assert await store.sweep("r5", 3) == (["r6"], "")
-    assert await store.sweep("", 100) == (["r2", "r3", "r6"], "")
-    assert await store.sweep("gone", 100) == (["r2", "r3", "r6"], "")
+    assert await swept(store, "", 3) == (["r2"], "r2")
+    assert await swept(store, "r2", 3) == (["r3"], "r5")
+    assert await swept(store, "r5", 3) == (["r6"], "")
+    assert await swept(store, "", 100) == (["r2", "r3", "r6"], "")
+    assert await swept(store, "gone", 100) == (["r2", "r3", "r6"], "")
 
 
 async def test_load_gives_the_living_rows_of_the_present_generation(store: SqliteStore) -> None:
@@ -317,7 +322,7 @@ async def test_no_statement_scans_a_table(store: SqliteStore, name: str) -> None
     assert not any("AUTOMATIC" in line for line in plan), plan
 
 
-@pytest.mark.parametrize("name", ["ready_runs", "next_ready_at", "due"])
+@pytest.mark.parametrize("name", ["ready_runs", "next_ready_at", "look"])
 async def test_ready_runs_of_unknown_workflows_are_never_walked_over(
     store: SqliteStore, name: str
 ) -> None:
@@ -326,7 +331,7 @@ async def test_ready_runs_of_unknown_workflows_are_never_walked_over(
     looks = [line for line in plan if "INDEX runs_ready" in line]
     known = [line for line in looks if "(workflow=? AND version=? AND ready_at" in line]
     assert len(known) == 1, plan
-    assert len(looks) == (2 if name == "due" else 1), plan  # due: one may ask for all workflows
+    assert len(looks) == (2 if name == "look" else 1), plan  # look: one may ask for all workflows
     if name == "ready_runs":  # only the merge is sorted
         assert sum("TEMP B-TREE" in line for line in plan) == 1, plan
 

@@ -646,12 +646,12 @@ async def test_a_killed_worker_is_known_to_be_dead_at_once(
     )
     assert child.stdout is not None and await child.stdout.readline() == b"up\n"
     lock = tmp_path / "one.db-workers" / "child.lock"
-    assert await store.has_orphans() is False
+    assert (await store.look()).orphaned is False
     assert await apply(store, ops.Recover(limit=10)) == [Counted(0)]
     assert lock.exists()
     child.kill()
     await child.wait()
-    assert await store.has_orphans() is True
+    assert (await store.look()).orphaned is True
     assert await apply(store, ops.Recover(limit=10)) == [Counted(1)]
     assert not lock.exists()
     assert (await store.counts())["workers"] == 0
@@ -664,17 +664,17 @@ async def test_a_worker_that_says_goodbye_takes_its_lock_along(
 ) -> None:
     await apply(store, ops.Beat(worker_id="W", lease_us=1), start("a"))
     await asyncio.sleep(0.01)
-    assert await store.has_orphans() is False  # the lease is over, but we live
+    assert (await store.look()).orphaned is False  # the lease is over, but we live
     await apply(store, ops.Beat(worker_id="W", lease_us=1, stopping=True))
     assert list((tmp_path / "one.db-workers").iterdir()) == []
-    assert await store.has_orphans() is True
+    assert (await store.look()).orphaned is True
 
 
 async def test_a_worker_without_a_lock_lives_by_its_lease(store: SqliteStore) -> None:
     await apply(store, ops.Beat(worker_id="far", lease_us=hour_us), start("a", owner="far"))
-    assert await store.has_orphans() is False
+    assert (await store.look()).orphaned is False
     await apply(store, ops.Beat(worker_id="far", lease_us=-1))
-    assert await store.has_orphans() is True
+    assert (await store.look()).orphaned is True
 
 
 async def test_a_close_that_cannot_write_lets_go_of_the_worker(tmp_path: Path) -> None:
@@ -689,7 +689,7 @@ async def test_a_close_that_cannot_write_lets_go_of_the_worker(tmp_path: Path) -
     await store.close()
     hindrance.close()
     await store.open()
-    assert await store.has_orphans() is True
+    assert (await store.look()).orphaned is True
     assert await apply(store, ops.Recover(limit=10)) == [Counted(1)]
     assert list((tmp_path / "one.db-workers").iterdir()) == []
     await store.close()
@@ -707,11 +707,11 @@ async def test_without_flock_a_worker_lives_for_itself_and_by_its_lease_for_othe
     await store.open()
     await other.open()
     await apply(store, ops.Beat(worker_id="W", lease_us=30_000_000), start("a"))
-    assert await other.has_orphans() is False
+    assert (await other.look()).orphaned is False
     clock.set(clock.now() + 31_000_000)
-    assert await store.has_orphans() is False
+    assert (await store.look()).orphaned is False
     assert await apply(store, ops.Recover(limit=10)) == [Counted(0)]
-    assert await other.has_orphans() is True
+    assert (await other.look()).orphaned is True
     await store.close()
     assert (await other.counts())["workers"] == 0
     await other.close()

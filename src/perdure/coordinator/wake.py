@@ -128,6 +128,11 @@ class WakeHub:
         self._awaited[run_id] = ending
         return waiter
 
+    def awaits(self, run_id: str) -> bool:
+        """Whether somebody here has a handle on this run, and awaits its end now or later."""
+        found = self._endings.get(run_id)
+        return found is not None and found() is not None
+
     def awaited(self) -> list[str]:
         """The runs whose end somebody here awaits."""
         idle = [run_id for run_id, ending in self._awaited.items() if not ending.is_awaited]

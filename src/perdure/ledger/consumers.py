@@ -1,12 +1,11 @@
 """All readers of an open app: the consumers it defines, the runner of subscriptions, its detectors.
 
 Each has a loop of its own and one owner among all processes. What wakes them comes through here: commits of this
-process, what operators do, and a slow poll that finds what other processes wrote. The poll is the truth; everything
-else is a hint.
+process, what operators do, and what the worker saw when it last looked at the store. The look is the truth;
+everything else is a hint.
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable
 
 from perdure.coordinator.coordinator import Coordinator
@@ -21,13 +20,9 @@ from perdure.model import ops
 from perdure.model.clock import Clock
 from perdure.model.cron import Cron
 from perdure.model.outcomes import Wake
+from perdure.model.records import ConsumerRecord
 from perdure.service import Service
-from perdure.store.base import Store
-
-# How soon events of other processes are seen, if no commit of our own shows them before.
-_poll_s = 1.0
-# Steering by other processes, and consumers whose owner has died: a claim is a write, so not at each poll.
-_polls_per_claim = 5
+from perdure.store.base import Look, Store
 
 
 class Consumers(Service):
@@ -41,7 +36,6 @@ class Consumers(Service):
         die: Callable[[], float],
         desk: Desk,
         readers: Readers,
-        worker_id: str,
         *,
         fanout: int,
         runner_cron: Cron | None,
@@ -53,9 +47,10 @@ class Consumers(Service):
         self._coordinator = coordinator
         self._definitions = readers
         self._told_head = 0
-        self._polling = False
+        self._drain_due = asyncio.Event()
+        self._draining = False
         self._detach: Callable[[], None] | None = None
-        means = Means(store, coordinator, clock, die, worker_id, desk)
+        means = Means(store, coordinator, clock, die, desk)
         self._runner = Runner(means, readers, fanout, runner_cron)
         self._readers: list[Reader] = [self._runner]
         self._readers += [HandlerReader(means, one) for one in readers.consumers.values()]
@@ -75,12 +70,11 @@ class Consumers(Service):
 
     async def start(self) -> None:
         await self._declare()
-        await self._store.span()
         self._detach = self._coordinator.hub.attach_reader(self._hear)
         self._coordinator.on_batch.append(self._on_batch)
         for reader in self._readers:
             self._spawn(f"consumer-{reader.name}", reader.run)
-        self._spawn("ledger-poll", self._poll)
+        self._spawn("ledger-drain", self._drain_foreign)
         self._spawn("ledger-watch", self._watch.run)
 
     async def stop(self) -> None:
@@ -127,39 +121,47 @@ class Consumers(Service):
         elif not wake.run_id:
             self._runner.on_rows()
 
-    async def _poll(self) -> None:
-        for nth in itertools.count(1):
-            await asyncio.sleep(_poll_s)
-            self._polling = True
-            try:
-                await self._look(claim=nth % _polls_per_claim == 0)
-            finally:
-                self._polling = False
+    def on_renewed(self) -> None:
+        """Our worker has another id: what it read under the old one is anybody's."""
+        for reader in self._readers:
+            reader.on_steered()
 
-    async def _look(self, claim: bool) -> None:
-        await self._store.span()
+    def on_look(self, look: Look, thorough: bool) -> None:
+        """The worker has looked at the store: events and steering of other processes, consumers that nobody reads."""
         self._on_batch()
+        rows = {one.name: one for one in look.consumers}
         for reader in self._readers:
             reader.on_looked()
-        if not claim:
-            return
-        rows = {one.name: one for one in await self._store.consumers()}
-        for reader in self._readers:
+            row = rows.get(reader.name)
             if reader.record is None:
-                reader.try_claim()
-            elif rows.get(reader.name) != reader.record:
+                # To try in vain is a write all the same.
+                if row is None or row.owner not in look.workers:
+                    reader.try_claim()
+            elif row is None or _steering(row) != _steering(reader.record):
                 reader.on_steered()
-        self._runner.on_rows()
-        runner = rows.get(self._runner.name)
-        if self._runner.record is None and runner is not None and not runner.paused:
-            await self._runner.drain_foreign()
+        if thorough:
+            self._runner.on_rows()
+            runner = rows.get(self._runner.name)
+            if self._runner.record is None and runner is not None and not runner.paused:
+                self._drain_due.set()
+
+    async def _drain_foreign(self) -> None:
+        """Where another process runs the subscriptions: start what only the code of this one can be asked about."""
+        while True:
+            await self._drain_due.wait()
+            self._draining = True
+            try:
+                self._drain_due.clear()
+                await self._runner.drain_foreign()
+            finally:
+                self._draining = False
 
     # --- for health and tests ---
 
     @property
     def settled(self) -> bool:
         """Whether nothing readable is unread and nothing is under way."""
-        if self._polling or not self._watch.settled:
+        if self._draining or self._drain_due.is_set() or not self._watch.settled:
             return False
         return all(one.settled for one in self._readers)
 
@@ -167,3 +169,8 @@ class Consumers(Service):
         """How far the reader of that name has come, if this process is the one that reads."""
         reader = self._by_name.get(name)
         return None if reader is None or reader.record is None else reader.reached()
+
+
+def _steering(row: ConsumerRecord) -> tuple[int, bool]:
+    """What others change of a consumer. How far it has read its reader knows better than a look."""
+    return row.fence, row.paused

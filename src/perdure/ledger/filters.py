@@ -14,7 +14,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
@@ -28,11 +27,7 @@ from perdure.model.limits import check_entity
 from perdure.model.outcomes import Wake
 from perdure.model.records import ErrorRecord, EventRecord, WatcherRecord, entity_text
 from perdure.service import Service
-from perdure.store.base import MatchPlace, Store
-
-# Waits that other processes opened, or left behind, are found by looking; so are their events.
-_look_every_s: Final = 5.0
-_ledger_every_s: Final = 1.0
+from perdure.store.base import Look, MatchPlace, Store
 
 # Filters are asked on the loop, some ten microseconds each: others are let in after so many.
 _asked_per_breath = 200
@@ -74,6 +69,8 @@ class Matcher(Service):
         self._examined = 0  # the end of the ledger when all were last judged
         self._work = asyncio.Event()
         self._busy = False
+        self._look_due = asyncio.Event()
+        self._looking = False
         self._alarm = Alarm(clock, self._work.set)
         self._detach: Callable[[], None] | None = None
 
@@ -84,7 +81,7 @@ class Matcher(Service):
         self._coordinator.on_batch.append(self._on_batch)
         await self._look()
         self._spawn("matcher", self._run)
-        self._spawn("matcher-look", self._look_now_and_then)
+        self._spawn("matcher-look", self._look_when_due)
 
     async def stop(self) -> None:
         if self._detach is not None:
@@ -97,6 +94,8 @@ class Matcher(Service):
     @property
     def settled(self) -> bool:
         """Whether nothing is left to judge."""
+        if self._looking or self._look_due.is_set():
+            return False
         return not self._busy and not self._work.is_set()
 
     # --- what wakes us ---
@@ -110,14 +109,22 @@ class Matcher(Service):
         if self._known and self._store.head > self._examined:
             self._work.set()
 
-    async def _look_now_and_then(self) -> None:
-        looked_at = asyncio.get_running_loop().time()
+    def on_look(self, look: Look, thorough: bool) -> None:
+        """The worker has looked at the store: what others wrote, and now and then what they wait for."""
+        self._on_batch()
+        if thorough:
+            self._look_due.set()
+
+    async def _look_when_due(self) -> None:
+        """Waits that other processes opened, or left behind, are found by looking."""
         while True:
-            await asyncio.sleep(_ledger_every_s)
-            self._on_batch()  # what others wrote: the readers of the ledger look once a second
-            if asyncio.get_running_loop().time() - looked_at > _look_every_s:
-                looked_at = asyncio.get_running_loop().time()
+            await self._look_due.wait()
+            self._looking = True
+            try:
+                self._look_due.clear()
                 await self._look()
+            finally:
+                self._looking = False
 
     # --- which waits there are ---
 

@@ -48,8 +48,12 @@ class Means(NamedTuple):
     coordinator: Coordinator
     clock: Clock
     die: Callable[[], float]
-    worker_id: str
     desk: Desk
+
+    @property
+    def worker_id(self) -> str:
+        """Who reads: the worker of this process, which may become another one."""
+        return self.store.worker_id or ""
 
 
 class CursorLost(Exception):

@@ -101,6 +101,11 @@ active_runs_default = 5_000
 # Waiting runs kept in memory, as many as may be active: a small one takes 4 kB. The rest are rows and come back by
 # replay, which an event that many wait for pays for each of them.
 resident_runs_default = 5_000
+# How long a worker that gives no sign is believed to live, where a store cannot see it: a pause of the process or the
+# network that is longer costs it its runs, and a dead worker's runs wait as long.
+lease_us_default = 30 * 1_000_000
+# Five life signs in less than a second would be lost to any busy machine.
+lease_us_min = 1_000_000
 # Threads for plain `def` steps; they mostly wait for the network.
 step_threads_default = 16
 # Retries end. With backoff, ten thousand attempts are years.

@@ -193,6 +193,9 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     fan_out: an event has more runs to resume. claimed: one that was resumed is the owner's now.
     match: a wait with a filter was opened by the run.
     consumer: somebody steered the consumer, or changed the subscriptions.
+    events: the ledger has grown, up to the position `at`. Only from another process: here each commit shows it.
+
+    From another process it is a hint, without completion and run: whoever it is for looks at what is stored.
     """
 
     kind: Literal[
@@ -205,6 +208,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
         "claimed",
         "match",
         "consumer",
+        "events",
     ]
     run_id: str = ""
     owner: str | None = None

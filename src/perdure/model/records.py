@@ -51,7 +51,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     owner: str | None = None  # worker that holds it in memory; its lease is the worker's
     fence: int = 0  # token of the claim, compared by equality; 0 when nobody holds it
     revision: int = 0  # counts what others did to the run: deliveries, cancel, pause, resume
-    ready_at: int | None = None  # when it may be claimed; only a ready run has one
+    # From when on it may be claimed: of a ready run, and of a running one whose owner was called and has not answered.
+    ready_at: int | None = None
     finished_at: int | None = None
     output: str | None = None
     error: str | None = None

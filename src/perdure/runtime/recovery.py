@@ -1,73 +1,74 @@
-"""The worker's slow loop: it keeps the lease, and finds what nobody was told of.
+"""The worker's slow loop: it finds what nobody was told of.
 
-A wake is a hint that may be lost; the store is the truth. So it is asked again and again: for runs that dead workers
-left, for parked runs that could never wake, for what is due. On a healthy store that finds nothing and writes nothing.
-The lease is the worker's: one row for each process start.
+A wake is a hint that may be lost; the store is the truth. So it is asked again and again, by one read that brings all
+that anybody in this process polls for: runs that dead workers left, parked runs that could never wake, what is due, how
+far the ledger goes, who reads it. What concerns others is handed to them. On a healthy store that finds nothing and
+writes nothing.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model import limits, ops
-from perdure.model.clock import Clock
+from perdure.runtime.lease import Lease
 from perdure.service import Service
-from perdure.store.base import Due, Store
+from perdure.store.base import Look, Store
 
-_lease_us = 30_000_000
-_beat_every_s = 10.0
 _sweep_runs = 1000
+# What costs a read of its own (waits with filters, rules, starts that were put off) is asked for at each fifth look.
+_looks_per_thorough = 5
+
+# Hears what a look has found, and whether it is a thorough one.
+Hear = Callable[[Look, bool], None]
 
 
 class Recovery(Service):
-    """Looks at the store every `poll_s`, for one worker; `on_due` hears what is due of the workflows it knows."""
+    """Looks at the store every `poll_s` or so, for one worker, and passes on what it saw to `hearers`."""
 
     def __init__(
         self,
         store: Store,
         coordinator: Coordinator,
-        clock: Clock,
-        worker_id: str,
+        lease: Lease,
+        jitter: Callable[[], float],
         poll_s: float,
         workflows: Callable[[], tuple[tuple[str, int], ...]],
-        on_due: Callable[[Due], None],
     ) -> None:
         super().__init__()
         self._store = store
         self._coordinator = coordinator
-        self._clock = clock
-        self._worker_id = worker_id
+        self._lease = lease
+        self._jitter = jitter
         self._poll_s = poll_s
         self._workflows = workflows
-        self._on_due = on_due
-        self._sweep_after = ""
+        self._swept = ""
+        self.hearers: list[Hear] = []
 
     def start(self) -> None:
-        self._spawn("upkeep", self._run)
+        self._spawn("look", self._run)
 
     async def _run(self) -> None:
-        beaten_at = self._clock.monotonic()
-        while True:
-            await asyncio.sleep(self._poll_s)
-            if self._store.needs_beats and self._clock.monotonic() - beaten_at > _beat_every_s:
-                beaten_at = self._clock.monotonic()
-                await self.beat()
-            await self.recover()
-            await self.look()
+        for nth in itertools.count(1):
+            # Or many workers that were started at once would all ask at the same instant, for ever.
+            await asyncio.sleep(self._poll_s * (0.75 + self._jitter() / 2))
+            await self.look(thorough=nth % _looks_per_thorough == 0)
 
-    async def beat(self) -> None:
-        """Say that the worker lives."""
-        await self._coordinator.submit(ops.Beat(worker_id=self._worker_id, lease_us=_lease_us))
+    async def look(self, *, thorough: bool) -> None:
+        """Ask what there is to do; adopt what dead workers left, heal a slice of the parked runs, tell the others."""
+        held_as = self._lease.held_as
+        look = await self._store.look(self._workflows(), self._swept, _sweep_runs)
+        self._swept = look.swept
+        self._lease.check(look, held_as)
+        if look.suspects or look.orphaned:
+            await self._recover(look.suspects)
+        for hear in self.hearers:
+            hear(look, thorough)
 
-    async def recover(self) -> None:
-        """Adopt what dead workers left, and heal a slice of the parked runs."""
-        suspects, self._sweep_after = await self._store.sweep(self._sweep_after, _sweep_runs)
-        orphaned = await self._store.has_orphans()
-        while suspects or orphaned:
-            recover = ops.Recover(limit=limits.batch_ops_max, suspects=tuple(suspects))
-            recovered = await self._coordinator.submit(recover)
-            suspects, orphaned = [], recovered.more
-
-    async def look(self) -> None:
-        """Ask what is due, or was left to be done."""
-        self._on_due(await self._store.due(self._workflows()))
+    async def _recover(self, suspects: tuple[str, ...]) -> None:
+        more = True
+        while more:
+            recover = ops.Recover(limit=limits.batch_ops_max, suspects=suspects)
+            more = (await self._coordinator.submit(recover)).more
+            suspects = ()

@@ -13,7 +13,7 @@ Never awaits, never blocks; the worker (the `host`) posts ops, runs step bodies 
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -35,6 +35,7 @@ from perdure.model.records import (
 )
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.branches import Branch, Branches, broken
+from perdure.runtime.called import unseen
 from perdure.runtime.calls import (
     ContinueCall,
     Durable,
@@ -187,11 +188,7 @@ class Execution(Branches):
             return
         self.revision = revision
         self.parked = False
-        if completion.state == "retrying":
-            self._retry_now(completion.path, completion.attempt)
-        else:
-            self._feed(completion)
-            self._drain()
+        self._learn(completion)
         self._end_turn()
 
     def on_control(self, revision: int, *, pause: bool, cancel: bool) -> None:
@@ -204,6 +201,47 @@ class Execution(Branches):
         self._pausing = pause
         self.cancel_requested = cancel
         self._end_turn()
+
+    def on_called(self, run: RunRecord, steps: Sequence[StepRecord]) -> None:
+        """Another process has changed the run, which is still ours: this is how it is stored now."""
+        if run.revision <= self.revision:  # nothing that is not known here
+            self.acknowledge(run)
+            return
+        asked = (run.pause_requested != self._pausing) + (
+            run.cancel_requested != self.cancel_requested
+        )
+        news = unseen(
+            run,
+            steps,
+            revision=self.revision,
+            asked=asked,
+            standing=self._standing,
+            resting=self._resting,
+            now=self.host.time(),
+        )
+        if news is None or self.outstanding or run.generation != self.generation:
+            # What is under way may have been decided before the change, or after it.
+            self.host.reload(self)
+            return
+        self.revision = run.revision
+        self.parked = False
+        self._pausing, self.cancel_requested = run.pause_requested, run.cancel_requested
+        for one in news:
+            self._learn(one)
+        self._end_turn()
+        self.acknowledge(run)
+
+    def _learn(self, news: Completion | StepRecord) -> None:
+        if news.state == "retrying":
+            self._retry_now(news.path, news.attempt)
+        else:
+            self._feed(news)
+            self._drain()
+
+    def acknowledge(self, run: RunRecord) -> None:
+        """Answer a call, unless an op of the turn does: or somebody else would take the run while a step is long."""
+        if run.ready_at is not None and not (self.dead or self.finishing or self.outstanding):
+            self._post(self._turn_op(ops.RecordStep))
 
     def on_body(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
         """A step body ended: `value` and `error` are what its record will decode to."""

@@ -23,6 +23,8 @@ from perdure.model.limits import BadValue
 from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
+from perdure.runtime.called import Called
+from perdure.runtime.lease import Lease
 from perdure.runtime.outbox import Outbox
 from perdure.runtime.recovery import Recovery
 from perdure.runtime.steps import Bodies
@@ -30,7 +32,7 @@ from perdure.runtime.timers import Timers
 from perdure.runtime.transactions import Transactions
 from perdure.runtime.turn import Execution
 from perdure.service import Service
-from perdure.store.base import Due, RunFilter, Store
+from perdure.store.base import Look, RunFilter, Store
 
 T = TypeVar("T")
 
@@ -54,17 +56,21 @@ class Worker(Service):
         ids: Ids,
         die: Callable[[], float],
         *,
+        jitter: Callable[[], float],
         deps: Sequence[object] = (),
         resident: int = limits.resident_runs_default,
         concurrency: int = limits.active_runs_default,
         threads: int = limits.step_threads_default,
         poll_s: float = 1.0,
+        lease_s: float = limits.lease_us_default / 1_000_000,
         check_filter: Callable[[str], None] = lambda text: None,
     ) -> None:
         super().__init__()
         self.registry = registry
         self.check_filter = check_filter
-        self.worker_id = ids.ulid()
+        self._lease = Lease(store, coordinator, ids, lease_s, self._on_lost_lease)
+        self.worker_id = self._lease.worker_id
+        self.on_renewed: list[Callable[[], None]] = []  # who must know that we have another id now
         self._store = store
         self._coordinator = coordinator
         self._clock = clock
@@ -92,10 +98,10 @@ class Worker(Service):
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
         self.outbox = Outbox(store, coordinator, clock)
-        self._recovery = Recovery(
-            store, coordinator, clock, self.worker_id, poll_s, registry.keys, self._on_due
-        )
         self._transactions = Transactions(coordinator, clock, self._bodies.failed)
+        self._called = Called(store, self._on_seen)
+        self.recovery = Recovery(store, coordinator, self._lease, jitter, poll_s, registry.keys)
+        self.recovery.hearers.append(self._on_look)
         self.post = coordinator.post
         self.run_body = self._bodies.run
         self.run_transaction = self._transactions.run
@@ -105,17 +111,16 @@ class Worker(Service):
     # --- life ---
 
     async def start(self) -> None:
-        self._store.worker_id = self.worker_id
-        await self._recovery.beat()
+        await self._lease.take()
         await self._declare()
         self._coordinator.hub.attach(self._hear)
         self._coordinator.on_unknown = self._reload_all
-        await self._recovery.recover()
         self.timers.start()
         self.outbox.start()
+        self._called.start()
         self._spawn("claims", self._claim_loop)
-        self._recovery.start()
-        await self._recovery.look()
+        await self.recovery.look(thorough=False)
+        self.recovery.start()
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Stop claiming, let step bodies end, hand runs back, leave. The coordinator is still open.
@@ -135,7 +140,8 @@ class Worker(Service):
 
     async def _stop_work(self, grace_s: float) -> None:
         await super().stop()
-        await self._recovery.stop()
+        await self.recovery.stop()
+        await self._called.stop()
         await self.timers.stop()
         await self.outbox.stop()
         self._claim_alarm.clear()
@@ -159,13 +165,30 @@ class Worker(Service):
             execution.evict()
         self._executions.clear()
         self._parked.clear()
-        farewell = ops.Beat(worker_id=self.worker_id, lease_us=0, stopping=True)
         try:
             if releases:
                 await self._coordinator.submit_many(releases)
-            await self._coordinator.submit(farewell)
         finally:
-            self._store.worker_id = None
+            await self._lease.leave()
+
+    # --- when others take us for dead ---
+
+    def _on_lost_lease(self) -> None:
+        """Let go of all runs, which may be others' by now, and go on as another worker."""
+        log.error(
+            "worker %s has lost its lease: its runs go on elsewhere, or here anew", self.worker_id
+        )
+        for execution in list(self._executions.values()):
+            self.on_lost(execution)
+        self.worker_id = self._lease.worker_id
+        if not self.stopping:
+            self._spawn("renew", self._renew)
+
+    async def _renew(self) -> None:
+        await self._lease.renew()
+        for hear in self.on_renewed:
+            hear()
+        await self.recovery.look(thorough=False)
 
     # --- wakes ---
 
@@ -205,6 +228,27 @@ class Worker(Service):
                 self._missed.clear()  # what is missed is also found out by the run's next op
             self._missed.add(wake.run_id)
         return execution
+
+    def on_call(self, wake: Wake) -> None:
+        """Another process has done something to a run of ours, they say: look."""
+        if wake.owner == self.worker_id and not self.stopping:
+            self._called.hear(wake.run_id)
+
+    def _on_seen(self, run_id: str, run: RunRecord | None, steps: Sequence[StepRecord]) -> None:
+        execution = self._executions.get(run_id)
+        ours = run is not None and run.owner == self.worker_id
+        if execution is None and run_id in self._coming:
+            self._missed.add(run_id)  # what is being read may be older than this
+        elif execution is None and ours:
+            self._spawn("reload", lambda: self._load([run_id], {}))
+        elif execution is None or execution.finishing:
+            pass
+        elif run is None or not ours or run.fence != execution.fence:
+            self.on_lost(execution)
+        else:
+            if run.revision != execution.revision:
+                self._parked.pop(run_id, None)
+            execution.on_called(run, steps)
 
     def _note_ready(self, at: int) -> None:
         if at > self._clock.now():
@@ -343,8 +387,9 @@ class Worker(Service):
         run_id = run.run_id
         self._reserved -= 1
         self._coming.discard(run_id)
-        if self.stopping:
-            # Its code has not begun and does not begin now: what it sends would keep the close waiting.
+        if self.stopping or run.owner != self.worker_id:
+            # Its code has not begun and does not begin now: what it sends would keep the close waiting. Nor does it
+            # for a worker that we are no longer.
             self.post(_release_of(run), _ignore)
         elif run_id in self._missed:
             self._missed.discard(run_id)
@@ -377,6 +422,7 @@ class Worker(Service):
         self._executions[run.run_id] = execution
         try:
             execution.begin(carried, args)
+            execution.acknowledge(run)
         except Exception as error:
             execution.break_off(error)
 
@@ -489,7 +535,7 @@ class Worker(Service):
     async def _load_lost(self) -> None:
         """After an unknown outcome: a start or claim may have made runs ours that never came into memory."""
         # Committed after whatever was in doubt, so the rows below are decided.
-        await self._recovery.beat()
+        await self._lease.beat()
         running = RunFilter(statuses=("running",))
         after: tuple[int, str] | None = None
         while True:
@@ -533,14 +579,14 @@ class Worker(Service):
         channels = tuple(one.record() for one in self.registry.channels())
         await self._coordinator.submit(ops.Declare(workflows=workflows, channels=channels))
 
-    def _on_due(self, due: Due) -> None:
-        if due.deadline_at is not None:
-            self.timers.note(due.deadline_at)
-        if due.ready_at is not None:
-            self._note_ready(due.ready_at)
-        if due.fan_out:
+    def _on_look(self, look: Look, thorough: bool) -> None:
+        if look.deadline_at is not None:
+            self.timers.note(look.deadline_at)
+        if look.ready_at is not None:
+            self._note_ready(look.ready_at)
+        if look.fan_out:
             self._fan_out()
-        if due.outbox:
+        if look.outbox:
             self.outbox.note()
 
     # --- for tests and health ---
@@ -556,6 +602,7 @@ class Worker(Service):
             and not self._claimable.is_set()
             and self.timers.idle
             and self.outbox.idle
+            and self._called.idle
             and len(self._executions) == len(self._parked)
         )
 

@@ -7,7 +7,7 @@ was acknowledged to this process, and page by cursor.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -71,16 +71,27 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     created_before: int | None = None
 
 
-class Due(NamedTuple):
-    """When a worker must next look: the earliest deadline, and the earliest ready run (now or later).
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a worker asks for again and again, as one answer: nobody else polls the store.
 
-    `fan_out` says that events have more runs to resume, `outbox` that sends of callers are to be applied.
+    Of the runs: the earliest deadline; the earliest time from which one may be claimed (now or later); whether events
+    have more runs to resume; whether a running one has no live owner; among the parked ones that were inspected, those
+    that watch nothing (a healthy store has none), and the last one inspected, "" at the end. `outbox` says that sends
+    of callers are to be applied.
     """
 
     deadline_at: int | None
     ready_at: int | None
-    fan_out: bool = False
-    outbox: bool = False
+    fan_out: bool
+    outbox: bool
+    orphaned: bool
+    suspects: tuple[str, ...]
+    swept: str
+    # The positions of the oldest event that is kept and of the newest, as `span` gives them.
+    first: int
+    last: int
+    consumers: tuple[ConsumerRecord, ...]
+    workers: frozenset[str]  # those that live
 
 
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,9 +112,21 @@ class Store(ABC):
     lifecycle: bool = True
     # How long a write may take before its caller gives up: a store that has to wait for others gives up before that.
     patience_s: float = 30.0
-    needs_beats: bool = False  # whether a worker's life is known only by its lease
     # What the body of a transaction in this database is, if it can have one: a plain function or a coroutine function.
     transacts: Literal["def", "async def"] | None = None
+    # Set by the engine while it is open, called in its loop with what other processes have committed: a hint that may
+    # be lost, doubled or late, and that brings neither completion nor run along. To the process of the worker that is
+    # `owner`: news, control, ended. To all: ready (one whose time is still to come may be kept back: looks find it),
+    # fan_out, match, consumer, ended (somebody there may await the run), and events, with `at` the newest position.
+    on_hint: Callable[[Wake], None] | None = None
+    # Whether it is ever called: then what is looked for in its stead is looked for less often.
+    sends_hints: bool = False
+    # How long the owner of a parked run, in another process, may take to answer a call, before anybody may claim the
+    # run. 0 for a store that cannot call: then the run is anybody's at once.
+    sticky_us: int = 0
+    needs_beats: bool = False  # whether a worker's life is known only by its lease
+    # Set by the worker while it holds a lease, called in its loop when that is lost: see `start_beating`.
+    on_lost_lease: Callable[[], None] | None = None
     # The newest event that a batch of this process has appended or seen, or that `span` has told of: a hint.
     head: int = 0
 
@@ -116,6 +139,19 @@ class Store(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finish what is under way and let go of everything. Idempotent."""
+
+    def start_beating(  # noqa: B027 (nothing, for most)
+        self, worker_id: str, lease_s: float, every_s: float
+    ) -> None:
+        """Prolong the lease of this worker from now on, in a thread of its own (beating.py); it was taken just now.
+
+        Only a row that is there is prolonged, never made. When it is gone, or could not be prolonged for as long as
+        the lease is, `on_lost_lease` is called in the loop, once, and the beating ends. Does not block. A store that
+        sees by itself whether its workers live has nothing to do here. Begun again, it is for the new worker alone.
+        """
+
+    def stop_beating(self) -> None:  # noqa: B027 (likewise)
+        """End it, if it was begun; `on_lost_lease` is not called any more. Does not block."""
 
     # --- writes ---
 
@@ -159,23 +195,20 @@ class Store(ABC):
         """The runs and the living rows of their present generation, unordered; unknown ids are left out."""
 
     @abstractmethod
-    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
-        """When something is next due; of runs that are ready only those of these workflows count."""
+    async def look(
+        self,
+        workflows: Iterable[tuple[str, int]] | None = None,
+        after: str = "",
+        limit: int = 0,
+    ) -> Look:
+        """What there is to do, in one read; of runs that can be claimed only those of these workflows count.
+
+        Up to `limit` parked runs after the run `after` are inspected, in an order of the store's own.
+        """
 
     @abstractmethod
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         """Those of these runs that have ended."""
-
-    @abstractmethod
-    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
-        """Inspect up to `limit` parked runs after the run `after`, in an order of the store's own.
-
-        Gives those that watch nothing (a healthy store has none) and the last run inspected, "" at the end.
-        """
-
-    @abstractmethod
-    async def has_orphans(self) -> bool:
-        """Whether some running run has no live owner."""
 
     @abstractmethod
     async def catalogue(self) -> list[WorkflowRecord]:

@@ -39,6 +39,9 @@ class Tables(ABC):
     now: int
     worker_id: str | None  # the worker of the process that submits the batch
     lifecycle: bool  # whether workflow.* and signal.* facts go to the ledger
+    # How long the owner of a parked run, in another process, may take to answer a call, before anybody may claim the
+    # run. 0: it cannot be called, and loses the run at once.
+    sticky_us: int
     wakes: list[Wake]  # what the op under way means for others; taken by the store after each op
     fanned: (
         int  # how many runs events have resumed in this batch: one commit takes a bounded number
@@ -74,11 +77,11 @@ class Tables(ABC):
 
     @abstractmethod
     def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
-        """Ready runs of these workflows that are due, by ready_at."""
+        """Runs of these workflows that may be claimed now, by ready_at: ready, or called in vain."""
 
     @abstractmethod
     def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
-        """When the next ready run of these workflows that is not due yet will be."""
+        """When the next run of these workflows may be claimed that may not yet."""
 
     @abstractmethod
     def started_under(self, root_id: str, limit: int) -> int:

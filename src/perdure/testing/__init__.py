@@ -1,6 +1,7 @@
-"""For tests of workflows, and of stores: virtual time, a world to move it in, the conformance suite."""
+"""For tests of workflows, and of stores: virtual time, worlds to move it in, the conformance suite."""
 
 from perdure.testing.clock import VirtualClock
+from perdure.testing.crowd import Crowd
 from perdure.testing.world import World
 
-__all__ = ["VirtualClock", "World"]
+__all__ = ["Crowd", "VirtualClock", "World"]

@@ -25,6 +25,7 @@ class World:
     ) -> None:
         self.clock = clock or VirtualClock()
         self.app = app.copy(url, clock=self.clock, **options)
+        self.apps = [self.app]
 
     async def __aenter__(self) -> Self:
         await self.app.__aenter__()
@@ -39,6 +40,11 @@ class World:
     ) -> None:
         await self.app.__aexit__(kind, error, traceback)
 
+    @property
+    def living(self) -> list[App]:
+        """The apps that anything can happen in."""
+        return self.apps
+
     async def settle(self) -> None:
         """Let everything happen that can happen now: until every run is parked or ended and
         every event is read.
@@ -49,7 +55,7 @@ class World:
             quiet, pause_s = 0, 0.0
             while quiet < 3:
                 await asyncio.sleep(pause_s)
-                still = self._is_still()
+                still = all(_is_still(one) for one in self.living)
                 quiet, pause_s = (quiet + 1, 0.0) if still else (0, 0.0005)
 
     async def advance(self, duration: Duration) -> None:
@@ -62,13 +68,14 @@ class World:
         self.clock.set(target)
         await self.settle()
 
-    def _is_still(self) -> bool:
-        engine = self.app._engine()
-        worker = engine.worker
-        matcher, consumers = engine.matcher, engine.consumers
-        return (
-            engine.coordinator.idle
-            and (worker is None or worker.settled)
-            and (matcher is None or matcher.settled)
-            and (consumers is None or consumers.settled)
-        )
+
+def _is_still(app: App) -> bool:
+    engine = app._engine()
+    worker = engine.worker
+    matcher, consumers = engine.matcher, engine.consumers
+    return (
+        engine.coordinator.idle
+        and (worker is None or worker.settled)
+        and (matcher is None or matcher.settled)
+        and (consumers is None or consumers.settled)
+    )

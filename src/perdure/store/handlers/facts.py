@@ -142,25 +142,20 @@ def awaken(
 ) -> RunRecord:
     """Something was decided for a run by somebody else: it must move on.
 
-    Its owner in this very process simply goes on (`news`), with no claim. A parked run of anybody else is
-    made ready, or taken by a worker that waits for such. A running one learns it by the revision that its next op
-    names, or sooner by the hint.
+    A parked run goes on under its owner (`news`), with no claim, if that is the worker of this very process. An owner
+    elsewhere is called, where a store can do so, and has a while to answer; or else the run is made ready, or taken by
+    a worker that waits for such. A running one learns it by the revision that its next op names, or sooner by the hint.
     """
-    revision = run.revision + 1
-    here = run.owner is not None and run.owner == tables.worker_id
-    if run.status in PARKED and not here:
-        taken = None if taker is None else taker.take(tables, run, revision)
-        if taken is not None:
-            return taken
-        if run.owner is not None:
-            tables.wakes.append(
-                Wake("control", run.run_id, run.owner, revision=revision, lost=True)
-            )
-        return make_ready(tables, run, revision=revision)
+    changes: dict[str, Any] = {"revision": run.revision + 1}
     if run.status in PARKED:
-        run = move(tables, run, status="running", revision=revision)
-    else:
-        run = move(tables, run, revision=revision)
+        if run.owner is None or (run.owner != tables.worker_id and not tables.sticky_us):
+            return _give_away(tables, run, taker)
+        changes["status"] = "running"
+        if run.owner != tables.worker_id:
+            # From then on anybody may claim it, unless the owner has said by an op that it goes on.
+            changes["ready_at"] = tables.now + tables.sticky_us
+            tables.wakes.append(Wake("ready", run.run_id, at=tables.now + tables.sticky_us))
+    run = move(tables, run, **changes)
     if run.owner is not None:
         tables.wakes.append(
             Wake(
@@ -168,12 +163,28 @@ def awaken(
                 run.run_id,
                 run.owner,
                 completion,
-                revision,
+                run.revision,
                 pause=run.pause_requested,
                 cancel=run.cancel_requested,
             )
         )
     return run
+
+
+def _give_away(tables: Tables, run: RunRecord, taker: Taker | None) -> RunRecord:
+    """A parked run goes on with whoever takes it; an owner that nobody can call has lost it."""
+    revision = run.revision + 1
+    taken = None if taker is None else taker.take(tables, run, revision)
+    if taken is not None:
+        return taken
+    tell_loss(tables, run, revision)
+    return make_ready(tables, run, revision=revision)
+
+
+def tell_loss(tables: Tables, run: RunRecord, revision: int) -> None:
+    """Whoever had the run in memory need not keep it."""
+    if run.owner is not None:
+        tables.wakes.append(Wake("control", run.run_id, run.owner, revision=revision, lost=True))
 
 
 def bury(

@@ -16,7 +16,7 @@ from perdure.model.outcomes import (
 )
 from perdure.model.records import KeyRecord, RunRecord, WorkerRecord
 from perdure.model.status import PARKED
-from perdure.store.handlers.facts import make_ready, move, tell
+from perdure.store.handlers.facts import make_ready, move, tell, tell_loss
 from perdure.store.handlers.sending import refused_when_new, send_signal
 from perdure.store.tables import Tables
 
@@ -137,11 +137,13 @@ def _refused_at_birth(tables: Tables, op: ops.SignalWithStart) -> Refusal | None
 
 
 def claim_runs(tables: Tables, op: ops.ClaimRuns) -> Claimed:
-    claimed = tuple(
-        move(tables, run, status="running", owner=op.worker_id, fence=op.fence, ready_at=None)
-        for run in tables.ready_runs(op.workflows, op.limit)
-    )
+    claimed = tuple(_claim(tables, run, op) for run in tables.ready_runs(op.workflows, op.limit))
     return Claimed(claimed, tables.next_ready_at(op.workflows))
+
+
+def _claim(tables: Tables, run: RunRecord, op: ops.ClaimRuns) -> RunRecord:
+    tell_loss(tables, run, run.revision)  # an owner that did not answer in time
+    return move(tables, run, status="running", owner=op.worker_id, fence=op.fence, ready_at=None)
 
 
 def beat(tables: Tables, op: ops.Beat) -> Counted:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import msgspec
 
 from perdure.model import ops
-from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOutcome, Wake
+from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOutcome
 from perdure.model.records import RETRY_PATH, ErrorRecord, RunRecord, StepRecord, branch_of
 from perdure.model.status import TERMINAL
-from perdure.store.handlers.facts import awaken, make_ready, move, tell
+from perdure.store.handlers.facts import awaken, make_ready, move, tell, tell_loss
 from perdure.store.handlers.sending import put_back
 from perdure.store.handlers.turning import end_run, watch_retry
 from perdure.store.handlers.waiting import catch_up, untake
@@ -89,8 +89,7 @@ def pause(tables: Tables, op: ops.Pause) -> SteerOutcome:
         return Steered(run.run_id, awaken(tables, changed, None).status, True)
     tables.delete_watchers(run.run_id)
     revision = run.revision + 1
-    if run.owner is not None:
-        tables.wakes.append(Wake("control", run.run_id, run.owner, revision=revision, lost=True))
+    tell_loss(tables, run, revision)
     move(
         tables,
         run,

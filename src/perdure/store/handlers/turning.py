@@ -67,6 +67,10 @@ def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> RunRecord:
 
     Gives the run as it is then: an item that an abandoned wait had taken may end the wait of another branch.
     """
+    if (
+        run.ready_at is not None
+    ):  # it was called, and this is its answer: nobody else may claim the run now
+        run = move(tables, run, ready_at=None)
     for done in op.steps:
         retrying = done.state == "retrying"
         step = StepRecord(
@@ -437,6 +441,7 @@ def park(tables: Tables, op: ops.Park) -> TurnOutcome:
         status="paused",
         reason=op.reason,
         revision=run.revision + 1,
+        ready_at=None,
         pause_requested=False,
         owner=None,
         fence=0,

@@ -29,7 +29,7 @@ from perdure.model.records import (
     WorkflowRecord,
 )
 from perdure.model.status import PARKED, TERMINAL
-from perdure.store.base import Due, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
 from perdure.store.memory.tables import MemoryTables
 
 
@@ -52,34 +52,52 @@ class MemoryReads(Store):
                 found.append((run, [one for one in steps if one.superseded == 0]))
         return found
 
-    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
+    async def look(
+        self,
+        workflows: Iterable[tuple[str, int]] | None = None,
+        after: str = "",
+        limit: int = 0,
+    ) -> Look:
         tables = self.tables
+        tables.now = self._clock.now()
+        tables.worker_id = self.worker_id
+        self.head = tables.last
+        suspects, swept = self._sweep(after, limit)
+        return Look(
+            deadline_at=tables.next_deadline(),
+            ready_at=self._ready_at(workflows),
+            fan_out=bool(tables.markers),
+            outbox=bool(tables.outbox),
+            orphaned=bool(tables.orphans(1)),
+            suspects=suspects,
+            swept=swept,
+            first=tables.first_position(),
+            last=tables.last,
+            consumers=tuple(tables.consumers()),
+            workers=frozenset(one for one in tables.workers() if tables.is_live(one)),
+        )
+
+    def _ready_at(self, workflows: Iterable[tuple[str, int]] | None) -> int | None:
         known = None if workflows is None else set(workflows)
-        ready = [
-            one.ready_at or 0
-            for one in tables.runs_by_id.values()
-            if one.status == "ready" and (known is None or (one.workflow, one.version) in known)
+        claimable = [
+            one.ready_at
+            for one in self.tables.runs_by_id.values()
+            if one.ready_at is not None and (known is None or (one.workflow, one.version) in known)
         ]
-        ready_at = min(ready, default=None)
-        return Due(tables.next_deadline(), ready_at, bool(tables.markers), bool(tables.outbox))
+        return min(claimable, default=None)
 
-    async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
-        found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
-        return [one for one in found if one is not None and one.status in TERMINAL]
-
-    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
+    def _sweep(self, after: str, limit: int) -> tuple[tuple[str, ...], str]:
         parked = sorted(
             one.run_id
             for one in self.tables.runs_by_id.values()
             if one.status in PARKED and one.run_id > after
         )[:limit]
-        suspects = [run_id for run_id in parked if not self.tables.watchers(run_id)]
-        return suspects, parked[-1] if len(parked) == limit else ""
+        suspects = tuple(run_id for run_id in parked if not self.tables.watchers(run_id))
+        return suspects, parked[-1] if parked and len(parked) == limit else ""
 
-    async def has_orphans(self) -> bool:
-        self.tables.now = self._clock.now()
-        self.tables.worker_id = self.worker_id
-        return bool(self.tables.orphans(1))
+    async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
+        return [one for one in found if one is not None and one.status in TERMINAL]
 
     async def catalogue(self) -> list[WorkflowRecord]:
         return [self.tables.workflows[at] for at in sorted(self.tables.workflows)]
@@ -119,9 +137,9 @@ class MemoryReads(Store):
     async def vitals(self, now: int) -> Vitals:
         tables = self.tables
         ready = [
-            one.ready_at or 0
+            one.ready_at
             for one in tables.runs_by_id.values()
-            if one.status == "ready" and (one.ready_at or 0) <= now
+            if one.ready_at is not None and one.ready_at <= now
         ]
         due = (one for one in tables.all_watchers() if one.deadline_at is not None)
         return Vitals(

@@ -53,6 +53,7 @@ class KeptRows(Tables):
         self.deferred_starts: dict[tuple[int, str], DeferredRecord] = {}
         self.letters: dict[str, DeadLetterRecord] = {}
         self.workers_by_id: dict[str, WorkerRecord] = {}
+        self.held: set[str] = set()  # workers that gave their life sign themselves
         self.workflows: dict[tuple[str, int], WorkflowRecord] = {}
         self.channels: dict[tuple[str, str], ChannelRecord] = {}
 

@@ -44,8 +44,8 @@ class RunRows(KeptRows):
         ready = (
             one
             for one in self.runs_by_id.values()
-            if one.status == "ready"
-            and (one.ready_at or 0) <= self.now
+            if one.ready_at is not None
+            and one.ready_at <= self.now
             and (one.workflow, one.version) in known
         )
         return heapq.nsmallest(limit, ready, key=lambda one: (one.ready_at or 0, one.run_id))
@@ -55,8 +55,7 @@ class RunRows(KeptRows):
         later = [
             one.ready_at
             for one in self.runs_by_id.values()
-            if one.status == "ready"
-            and one.ready_at is not None
+            if one.ready_at is not None
             and one.ready_at > self.now
             and (one.workflow, one.version) in known
         ]

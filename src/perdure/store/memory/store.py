@@ -31,6 +31,12 @@ class MemoryStore(MemoryReads):
         self.tables.lifecycle = lifecycle
         self._committed: set[str] = set()
 
+    def beside(self, ids: Ids) -> "MemoryStore":
+        """The same namespace as another process would have it: the rows are shared, a worker is its own."""
+        other = MemoryStore(clock=self._clock, ids=ids, lifecycle=self.lifecycle)
+        other.tables, other._committed = self.tables, self._committed
+        return other
+
     async def open(self) -> None:
         """Nothing to connect to."""
 
@@ -45,6 +51,7 @@ class MemoryStore(MemoryReads):
         tables = self.tables
         tables.now = self._clock.now()
         tables.worker_id = self.worker_id
+        tables.sticky_us = self.sticky_us
         tables.fanned = 0
         applied: list[Applied] = []
         for op in ops:

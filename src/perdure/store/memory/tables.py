@@ -26,6 +26,7 @@ class MemoryTables(
         self.now = 0
         self.worker_id = None
         self.lifecycle = True
+        self.sticky_us = 0
         self.wakes: list[Wake] = []
         self.fanned = 0
         self._ids = ids

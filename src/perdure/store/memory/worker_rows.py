@@ -14,14 +14,17 @@ class WorkerRows(KeptRows):
 
     def is_live(self, worker_id: str) -> bool:
         worker = self.workers_by_id.get(worker_id)
-        # A store in memory has no other process: its own worker lives, however far a test moves the clock.
-        return worker is not None and (worker_id == self.worker_id or worker.lease_until > self.now)
+        # A store in memory has one process: a worker of it lives, however far a test moves the clock.
+        return worker is not None and (worker_id in self.held or worker.lease_until > self.now)
 
     def put_worker(self, worker: WorkerRecord) -> None:
+        if worker.worker_id == self.worker_id:
+            self.held.add(worker.worker_id)
         self.workers_by_id[worker.worker_id] = worker
 
     def delete_worker(self, worker_id: str) -> None:
         self.workers_by_id.pop(worker_id, None)
+        self.held.discard(worker_id)
 
     # --- the catalogue ---
 

@@ -43,6 +43,9 @@ Commit = Callable[[Changes], Awaitable[Written | Conflict]]
 class Backend(ABC):
     """What a store that decides optimistically must be able to do."""
 
+    worker_id: str | None
+    sticky_us: int
+
     @abstractmethod
     async def fetch(self, looks: Looks, needs: Iterable[Need]) -> None:
         """Look all of this up and leave it in what is known, or among the answers."""
@@ -70,24 +73,22 @@ class Decider:
         self,
         batch_id: str,
         batch: Sequence[Op[Any]],
-        worker_id: str | None,
         decided: Callable[[], None] | None = None,
     ) -> list[Applied]:
         async with self.turn:
-            written = await self.write(batch_id, batch, worker_id, self._backend.commit, decided)
+            written = await self.write(batch_id, batch, self._backend.commit, decided)
             return written.finish()
 
     async def write(
         self,
         batch_id: str,
         batch: Sequence[Op[Any]],
-        worker_id: str | None,
         commit: Commit,
         decided: Callable[[], None] | None = None,
     ) -> "WrittenBatch":
         """Decide until it holds. Whoever calls has the turn, and finishes what was written once it is committed."""
         for nth in range(_overtaken_max):
-            tables, applied, changes = await self._decide(batch_id, batch, worker_id)
+            tables, applied, changes = await self._decide(batch_id, batch)
             if decided is not None:
                 asyncio.get_running_loop().call_soon(decided)
                 decided = None
@@ -120,7 +121,7 @@ class Decider:
     # --- deciding ---
 
     async def _decide(
-        self, batch_id: str, batch: Sequence[Op[Any]], worker_id: str | None
+        self, batch_id: str, batch: Sequence[Op[Any]]
     ) -> tuple[OptimisticTables, list[Applied], Changes]:
         looks = Looks(self.known)
         exact = any(type(op) in EXACT for op in batch)
@@ -131,8 +132,9 @@ class Decider:
             tables = OptimisticTables(
                 looks,
                 now=self._backend.now(),
-                worker_id=worker_id,
+                worker_id=self._backend.worker_id,
                 lifecycle=self._lifecycle,
+                sticky_us=self._backend.sticky_us,
                 ids=self._ids,
                 exact=exact,
             )

@@ -36,6 +36,7 @@ class OptimisticTables(
         now: int,
         worker_id: str | None,
         lifecycle: bool,
+        sticky_us: int,
         ids: Ids,
         exact: bool,
     ) -> None:
@@ -44,6 +45,7 @@ class OptimisticTables(
         self.now = now
         self.worker_id = worker_id
         self.lifecycle = lifecycle
+        self.sticky_us = sticky_us
         self.wakes: list[Wake] = []
         self.fanned = 0
         self._ids = ids

@@ -35,7 +35,7 @@ class WorkerRows(LookedAt):
 
     def is_live(self, worker_id: str) -> bool:
         worker = self._worker_rows().get(worker_id)
-        # Our own lives, whatever its lease says: it is asking.
+        # Whoever asks lives, as long as nobody has taken its row away.
         return worker is not None and (worker_id == self.worker_id or worker.lease_until > self.now)
 
     def put_worker(self, worker: WorkerRecord) -> None:

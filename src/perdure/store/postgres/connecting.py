@@ -6,6 +6,7 @@ unknown, or a cancelled call, a connection is thrown away, never used again: the
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -82,7 +83,13 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{place}"))
 
 
-async def connect(options: Options, *, url: str | None = None, ours: bool = True) -> Connection:
+async def connect(
+    options: Options,
+    *,
+    url: str | None = None,
+    ours: bool = True,
+    settings: Mapping[str, str] = _settings,
+) -> Connection:
     """A connection that may write. Raises StoreRefused for what will not change by itself, else the driver's errors.
 
     One that is not `ours` is for others to use: nothing is set on it.
@@ -90,7 +97,7 @@ async def connect(options: Options, *, url: str | None = None, ours: bool = True
     pooled = options.pgbouncer and url is None
     arguments: dict[str, Any] = {"statement_cache_size": 0} if pooled else {}
     if ours and not pooled:
-        arguments["server_settings"] = _settings
+        arguments["server_settings"] = {**_settings, **settings}
     try:
         connection: Connection = await asyncpg.connect(
             url or options.url, timeout=_connect_s, **arguments

@@ -276,8 +276,24 @@ select coalesce(json_agg({run as json of r}), '[]')
 from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id
 where r.finished_at is not null;
 
--- name: due
--- Looks at the low ends of three indexes, in that of ready runs one for each workflow that the asker knows.
+-- name: look
+-- What a worker asks for once a second, in one statement: the low ends of three indexes, in that of runs to claim one
+-- for each workflow that the asker knows; both ends of the ledger; whether somebody who lives no more is said to run
+-- something, found by hopping along the index from one owner to the next; workers and consumers, a handful; the next
+-- parked runs by age, each with whether it watches anything, by two walks along the index by status. The asker lives as
+-- long as it has a row.
+with recursive owner_of (owner) as (
+    (select r.owner from {schema}.runs as r where r.status = 'running' order by r.owner limit 1)
+    union all
+    select (
+        select r.owner from {schema}.runs as r where r.status = 'running' and r.owner > o.owner
+        order by r.owner limit 1
+    ) from owner_of as o where o.owner is not null
+),
+living (worker_id) as materialized (
+    select w.worker_id from {schema}.workers as w
+    where w.lease_until > :now or w.worker_id = :worker_id
+)
 select
     (select w.deadline_at from {schema}.watchers as w where w.deadline_at is not null and not w.held
      order by w.deadline_at limit 1),
@@ -292,28 +308,37 @@ select
         )) from json_to_recordset(:workflows) as known (name text, version bigint)
     ) end,
     exists (select 1 from {schema}.fan_outs),
-    exists (select 1 from {schema}.outbox);
+    exists (select 1 from {schema}.outbox),
+    coalesce((select e.position from {schema}.events as e order by e.position limit 1), 1),
+    (select h.position from {schema}.ledger_head as h),
+    exists (
+        select 1 from owner_of as o
+        where o.owner is not null and o.owner not in (select l.worker_id from living as l)
+    ),
+    (select coalesce(json_agg(l.worker_id), '[]') from living as l),
+    (select coalesce(json_agg({consumer as json of c} order by c.name), '[]') from {schema}.consumers as c),
+    (select coalesce(json_agg(json_build_array(p.run_id, exists (
+        select 1 from {schema}.watchers as w where w.run_id = p.run_id
+     )) order by p.created_at, p.run_id), '[]') from (
+        select run_id, created_at from (
+            (select r.run_id, r.created_at from {schema}.runs as r
+             where r.status = 'waiting' and (r.created_at, r.run_id) > (
+                 coalesce((select a.created_at from {schema}.runs as a where a.run_id = :after), -1), :after
+             )
+             order by r.created_at, r.run_id limit :limit)
+            union all
+            (select r.run_id, r.created_at from {schema}.runs as r
+             where r.status = 'sleeping' and (r.created_at, r.run_id) > (
+                 coalesce((select a.created_at from {schema}.runs as a where a.run_id = :after), -1), :after
+             )
+             order by r.created_at, r.run_id limit :limit)
+        ) as parked
+        order by created_at, run_id limit :limit
+     ) as p);
 
--- name: sweep
--- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.
-select coalesce(json_agg(json_build_array(p.run_id, exists (
-    select 1 from {schema}.watchers as w where w.run_id = p.run_id
-)) order by p.created_at, p.run_id), '[]') from (
-    select run_id, created_at from (
-        (select r.run_id, r.created_at from {schema}.runs as r
-         where r.status = 'waiting' and (r.created_at, r.run_id) > (
-             coalesce((select a.created_at from {schema}.runs as a where a.run_id = :after), -1), :after
-         )
-         order by r.created_at, r.run_id limit :limit)
-        union all
-        (select r.run_id, r.created_at from {schema}.runs as r
-         where r.status = 'sleeping' and (r.created_at, r.run_id) > (
-             coalesce((select a.created_at from {schema}.runs as a where a.run_id = :after), -1), :after
-         )
-         order by r.created_at, r.run_id limit :limit)
-    ) as parked
-    order by created_at, run_id limit :limit
-) as p;
+-- name: prolong_lease
+-- A beat; a worker that was taken for dead, and has no row any more, does not come to life again.
+update {schema}.workers set lease_until = :lease_until where worker_id = :worker_id returning worker_id;
 
 -- name: catalogue
 -- The whole catalogue; it is small.

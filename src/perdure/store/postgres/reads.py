@@ -21,11 +21,12 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
-from perdure.store.base import Due, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
 from perdure.store.postgres import fetching
 from perdure.store.postgres.connecting import Connection
 from perdure.store.postgres.fetching import Fetcher, workflows_json
 from perdure.store.postgres.statements import Statement, Statements, statement
+from perdure.store.postgres.ticking import ServerClock
 
 Found = TypeVar("Found")
 
@@ -41,9 +42,14 @@ class PostgresReads(Store):
 
     _statements: Statements
     _fetcher: Fetcher
+    _clock: ServerClock
 
     async def _ask(self, ask: Callable[[Connection], Any]) -> Any:
         """Have something asked on a connection that nobody else uses meanwhile."""
+        raise NotImplementedError
+
+    def _note_others(self, others: bool) -> None:
+        """Whether other workers live."""
         raise NotImplementedError
 
     async def _row(self, name: str, /, **params: Any) -> Any:
@@ -75,22 +81,44 @@ class PostgresReads(Store):
             steps_of[step.run_id].append(step)
         return found
 
-    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
-        known = None if workflows is None else workflows_json(workflows)
-        deadline_at, expires_at, *others = await self._row("due", workflows=known)
-        deadlines = [at for at in (deadline_at, expires_at) if at is not None]
-        return Due(min(deadlines, default=None), *others)
+    async def look(
+        self,
+        workflows: Iterable[tuple[str, int]] | None = None,
+        after: str = "",
+        limit: int = 0,
+    ) -> Look:
+        row = await self._row(
+            "look",
+            workflows=None if workflows is None else workflows_json(workflows),
+            after=after,
+            limit=limit,
+            now=self._clock.now(),
+            worker_id=self.worker_id or "",
+        )
+        deadline_at, expires_at, ready_at, fan_out, outbox, first, last, orphaned, *lists = row
+        living, readers, swept = lists
+        parked = _decode_swept(swept)
+        self.head = max(self.head, last)
+        workers = frozenset(fetching.decode_ids(living))
+        self._note_others(bool(workers - {self.worker_id}))
+        return Look(
+            deadline_at=min(
+                (at for at in (deadline_at, expires_at) if at is not None), default=None
+            ),
+            ready_at=ready_at,
+            fan_out=fan_out,
+            outbox=outbox,
+            orphaned=orphaned,
+            suspects=tuple(run_id for run_id, watches in parked if not watches),
+            swept=parked[-1][0] if parked and len(parked) == limit else "",
+            first=first,
+            last=last,
+            consumers=tuple(fetching.decode_consumers(readers)),
+            workers=workers,
+        )
 
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         return await self._rows(fetching.decode_runs, "ended", run_ids=list(run_ids))
-
-    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
-        parked = await self._rows(_decode_swept, "sweep", after=after, limit=limit)
-        suspects = [run_id for run_id, watches in parked if not watches]
-        return suspects, parked[-1][0] if len(parked) == limit else ""
-
-    async def has_orphans(self) -> bool:
-        return bool(await self._ask(self._fetcher.dead_owners))
 
     async def catalogue(self) -> list[WorkflowRecord]:
         return await self._rows(fetching.decode_workflows, "catalogue")

@@ -21,6 +21,7 @@ from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
 from perdure.store.base import Applied, BatchFailed, BatchUnknown
+from perdure.store.beating import Beating
 from perdure.store.borrowing import execute_postgres
 from perdure.store.optimistic.changes import Changes, Conflict, Written
 from perdure.store.optimistic.deciding import Backend, Decider
@@ -36,7 +37,9 @@ from perdure.store.postgres.connecting import (
     without_password,
 )
 from perdure.store.postgres.fetching import Fetcher
+from perdure.store.postgres.hints import Hint, Hints
 from perdure.store.postgres.lending import Pool, close
+from perdure.store.postgres.pulse import Pulse
 from perdure.store.postgres.reads import PostgresReads
 from perdure.store.postgres.statements import Statements
 from perdure.store.postgres.ticking import ServerClock
@@ -46,6 +49,8 @@ from perdure.store.transaction import Transaction
 log = logging.getLogger("perdure.store.postgres")
 
 _readers_max = 4
+# How long the owner of a parked run may take to answer a call, before anybody may claim the run.
+sticky_us = 250_000
 # Transactions of callers that may be under way at once.
 _bodies_max = 8
 # A deadlock or a failed serialisation changed nothing: the whole call may be made again, a few times.
@@ -77,6 +82,11 @@ class PostgresStore(PostgresReads, Backend):
         self._readers: Pool | None = None
         self._bodies: Pool | None = None
         self._transactor = Transactor(self._decider, self._write_on)
+        self._beating: Beating | None = None
+        self._hints: Hints | None = None
+        self.sends_hints = self._options.listen_url is not None
+        if self.sends_hints:
+            self.sticky_us = sticky_us
         self._pid = os.getpid()
         self._turn = asyncio.Lock()
 
@@ -91,6 +101,9 @@ class PostgresStore(PostgresReads, Backend):
             self._writer = await self._first_connection()
             self._readers = Pool(lambda: connect(self._options), _readers_max)
             self._bodies = Pool(lambda: connect(self._options, ours=False), _bodies_max)
+            if self.sends_hints:
+                self._hints = Hints(self._options, self.schema, self._ids.ulid(), self._heard)
+                await self._hints.open()
 
     async def _first_connection(self) -> Connection:
         try:
@@ -113,7 +126,11 @@ class PostgresStore(PostgresReads, Backend):
     async def close(self) -> None:
         """Let go of all connections. Idempotent."""
         self._check_process()
+        self.stop_beating()
         async with self._turn:
+            hints, self._hints = self._hints, None
+            if hints is not None:
+                await hints.stop()
             pools = (self._readers, self._bodies)
             self._readers = self._bodies = None
             for pool in pools:
@@ -123,6 +140,27 @@ class PostgresStore(PostgresReads, Backend):
             if writer is not None:
                 await close(writer)
             self._decider.known.forget()
+
+    def start_beating(self, worker_id: str, lease_s: float, every_s: float) -> None:
+        self.stop_beating()
+        pulse = Pulse(self._options, self._statements, self._clock, worker_id, lease_s, every_s)
+        self._beating = Beating(
+            pulse.beat,
+            lease_s=lease_s,
+            every_s=every_s,
+            on_lost=self._lost_lease,
+            on_end=pulse.close,
+        )
+        self._beating.start()
+
+    def stop_beating(self) -> None:
+        if self._beating is not None:
+            self._beating.stop()
+            self._beating = None
+
+    def _lost_lease(self) -> None:
+        if self.on_lost_lease is not None:
+            self.on_lost_lease()
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -138,9 +176,19 @@ class PostgresStore(PostgresReads, Backend):
         self._check_process()
         if self._readers is None:
             raise BatchFailed("the store is not open")
-        applied = await self._decider.apply(batch_id, ops, self.worker_id, decided)
-        self.head = max(self.head, self._decider.known.head)
+        applied = await self._decider.apply(batch_id, ops, decided)
+        self._committed(applied)
         return applied
+
+    def _committed(self, applied: list[Applied]) -> None:
+        self.head = max(self.head, self._decider.known.head)
+        if self._hints is not None:
+            self._hints.tell(applied, self.worker_id, self.head, self._clock.now())
+
+    def _heard(self, hint: Hint) -> None:
+        if self.on_hint is not None:
+            for wake in hint.wakes(self.worker_id):
+                self.on_hint(wake)
 
     def now(self) -> int:
         return self._clock.now()
@@ -212,12 +260,10 @@ class PostgresStore(PostgresReads, Backend):
             raise BatchFailed("the store is not open")
         try:
             async with self._bodies.lent() as connection:
-                applied = await self._transactor.carry_out(
-                    connection, batch_id, work, self.worker_id
-                )
+                applied = await self._transactor.carry_out(connection, batch_id, work)
         except _unreachable as error:
             raise BatchFailed(f"the server cannot be reached: {error}") from error
-        self.head = max(self.head, self._decider.known.head)
+        self._committed(applied)
         return applied
 
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
@@ -230,6 +276,10 @@ class PostgresStore(PostgresReads, Backend):
         return row is None
 
     # --- reads ---
+
+    def _note_others(self, others: bool) -> None:
+        if self._hints is not None:
+            self._hints.others = others
 
     async def _ask(self, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
         self._check_process()

@@ -30,7 +30,7 @@ class Transactor:
         self._write_on = write_on
 
     async def carry_out(
-        self, connection: Connection, batch_id: str, work: Transaction, worker_id: str | None
+        self, connection: Connection, batch_id: str, work: Transaction
     ) -> list[Applied]:
         transaction = connection.transaction()
         try:
@@ -44,7 +44,7 @@ class Transactor:
             await work.turn()
             async with self._decider.turn:
                 write = functools.partial(self._in_savepoint, connection)
-                written = await self._decider.write(batch_id, [op], worker_id, write)
+                written = await self._decider.write(batch_id, [op], write)
                 if not work.stands(written.applied):
                     await transaction.rollback()
                     return written.applied

@@ -621,6 +621,10 @@ select lease_until from workers where worker_id = :worker_id;
 insert into workers (worker_id, started_at, lease_until) values (:worker_id, :started_at, :lease_until)
 on conflict (worker_id) do update set lease_until = excluded.lease_until;
 
+-- name: prolong_lease
+-- A beat between batches; a worker that was taken for dead does not come to life again.
+update workers set lease_until = :lease_until where worker_id = :worker_id;
+
 -- name: delete_worker
 -- It stopped, or was found dead.
 delete from workers where worker_id = :worker_id;
@@ -670,9 +674,10 @@ select
 select json_group_array({run as json}) from runs
 where run_id in (select value from json_each(:run_ids)) and finished_at is not null;
 
--- name: due
--- Looks at the low ends of three indexes, in that of ready runs one for each workflow that the asker knows. Only for
--- one who asks for all workflows, as no worker does, it is read from end to end.
+-- name: look
+-- What a worker asks for once a second: looks at the low ends of three indexes, in that of runs to claim one for each
+-- workflow that the asker knows (only for one who asks for all, as no worker does, it is read from end to end); both
+-- ends of the ledger; who owns what runs, from the index by status alone; workers and consumers, a handful.
 select
     (select min(deadline_at) from watchers where deadline_at is not null and held = 0),
     (select min(expires_at) from signals where expires_at is not null),
@@ -683,7 +688,12 @@ select
             where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at is not null
          )) from json_each(:workflows) as known)),
     exists (select 1 from fan_outs),
-    exists (select 1 from outbox);
+    exists (select 1 from outbox),
+    (select coalesce(min(position), 1) from events),
+    (select coalesce(max(position), 0) from events),
+    (select json_group_array(owner) from (select distinct owner from runs where status = 'running')),
+    (select json_group_array(json_array(worker_id, lease_until)) from workers),
+    (select json_group_array({consumer as json}) from consumers);
 
 -- name: page_outbox
 -- Sends that callers have committed, by id.

@@ -32,7 +32,7 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
-from perdure.store.base import Due, MatchPlace, RunFilter, Vitals, WatcherPlace
+from perdure.store.base import Look, MatchPlace, RunFilter, Vitals, WatcherPlace
 from perdure.store.sqlite import event_rows, opening
 from perdure.store.sqlite.statements import (
     Statements,
@@ -45,7 +45,6 @@ from perdure.store.sqlite.statements import (
     decode_items,
     decode_letters,
     decode_outbox,
-    decode_owners,
     decode_parked,
     decode_runs,
     decode_signals,
@@ -62,6 +61,8 @@ Found = TypeVar("Found")
 
 _threads = 2
 _counted_max = 1_000_000
+_decode_owners = msgspec.json.Decoder(list[str | None]).decode
+_decode_leases = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decode_swept = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decode_counts = msgspec.json.Decoder(dict[str, int]).decode
 
@@ -150,11 +151,32 @@ def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:
     return sql.records(decode_runs, "ended", {"run_ids": as_json(list(run_ids))})
 
 
-def due(sql: Statements, workflows: list[tuple[str, int]] | None) -> Due:
+def look(
+    sql: Statements,
+    workflows: list[tuple[str, int]] | None,
+    after: str,
+    limit: int,
+    is_live: Callable[[str, int], bool],
+) -> Look:
     known = None if workflows is None else as_json(workflows)
-    deadline_at, expires_at, ready_at, fan_out, outbox = sql.row("due", {"workflows": known})
+    found = sql.row("look", {"workflows": known})
+    deadline_at, expires_at, ready_at, fan_out, outbox, first, last, owners, leases, readers = found
     deadlines = [at for at in (deadline_at, expires_at) if at is not None]
-    return Due(min(deadlines, default=None), ready_at, bool(fan_out), bool(outbox))
+    live = frozenset(one for one, until in _decode_leases(leases) if is_live(one, until))
+    suspects, swept = _sweep(sql, after, limit)
+    return Look(
+        deadline_at=min(deadlines, default=None),
+        ready_at=ready_at,
+        fan_out=bool(fan_out),
+        outbox=bool(outbox),
+        orphaned=not live.issuperset(_decode_owners(owners)),
+        suspects=suspects,
+        swept=swept,
+        first=first,
+        last=last,
+        consumers=tuple(sorted(decode_consumers(readers), key=lambda one: one.name)),
+        workers=live,
+    )
 
 
 def outbox(sql: Statements, after: str, limit: int) -> list[OutboxRecord]:
@@ -164,17 +186,10 @@ def outbox(sql: Statements, after: str, limit: int) -> list[OutboxRecord]:
     return in_parts(page, after, limit, lambda last: last.outbox_id)
 
 
-def sweep(sql: Statements, after: str, limit: int) -> tuple[list[str], str]:
-    parked = sql.records(_decode_swept, "sweep", {"after": after, "limit": limit})
-    suspects = [run_id for run_id, watches in parked if not watches]
-    return suspects, parked[-1][0] if len(parked) == limit else ""
-
-
-def has_orphans(sql: Statements, is_live: Callable[[str, int], bool]) -> bool:
-    return any(
-        owner is None or lease_until is None or not is_live(owner, lease_until)
-        for owner, lease_until in sql.records(decode_owners, "running_owners")
-    )
+def _sweep(sql: Statements, after: str, limit: int) -> tuple[tuple[str, ...], str]:
+    parked = sql.records(_decode_swept, "sweep", {"after": after, "limit": limit}) if limit else []
+    suspects = tuple(run_id for run_id, watches in parked if not watches)
+    return suspects, parked[-1][0] if parked and len(parked) == limit else ""
 
 
 def catalogue(sql: Statements) -> list[WorkflowRecord]:

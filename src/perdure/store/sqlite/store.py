@@ -33,13 +33,14 @@ from perdure.model.records import (
 from perdure.store.base import (
     Applied,
     BatchFailed,
-    Due,
+    Look,
     MatchPlace,
     RunFilter,
     Store,
     Vitals,
     WatcherPlace,
 )
+from perdure.store.beating import Beating
 from perdure.store.sqlite import borrowing, event_rows, liveness, opening, reads
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
@@ -74,6 +75,7 @@ class SqliteStore(Store):
         self._file = ""  # its real path, once it was opened
         self._writer: Writer | None = None
         self._reads: Reads | None = None
+        self._beating: Beating | None = None
         self._pid = os.getpid()
         # To open or close, one at a time: of two who open at once, one would forget the other's thread.
         self._turn = asyncio.Lock()
@@ -94,6 +96,7 @@ class SqliteStore(Store):
     async def close(self) -> None:
         """Finish what is queued, empty the log into the file, give up the locks. Idempotent."""
         self._check_process()
+        self.stop_beating()
         async with self._turn:
             writer, reads_, self._writer, self._reads = self._writer, self._reads, None, None
             if reads_ is not None:
@@ -107,6 +110,28 @@ class SqliteStore(Store):
                 f"this store belongs to process {self._pid}; after a fork make a store of your own"
             )
 
+    def start_beating(self, worker_id: str, lease_s: float, every_s: float) -> None:
+        """Where there are locks of the system they say that a worker lives; else its lease is prolonged."""
+        self.stop_beating()
+        writer = self._writer
+        if not self.needs_beats or writer is None:
+            return
+
+        def beat() -> bool:
+            return writer.beat(worker_id, round(lease_s * 1_000_000), every_s)
+
+        self._beating = Beating(beat, lease_s=lease_s, every_s=every_s, on_lost=self._lost_lease)
+        self._beating.start()
+
+    def stop_beating(self) -> None:
+        if self._beating is not None:
+            self._beating.stop()
+            self._beating = None
+
+    def _lost_lease(self) -> None:
+        if self.on_lost_lease is not None:
+            self.on_lost_lease()
+
     # --- writes ---
 
     async def apply(
@@ -117,7 +142,9 @@ class SqliteStore(Store):
             raise BatchFailed("the store is not open")
         if decided is not None:
             decided = functools.partial(on_loop, asyncio.get_running_loop(), decided)
-        batch = Batch(batch_id, ops, self.worker_id, self.patience_s, decided)
+        batch = Batch(
+            batch_id, ops, self.worker_id, self.patience_s, self.sticky_us, decided=decided
+        )
         applied = await self._writer.apply(batch)
         self._note_head()
         return applied
@@ -128,7 +155,7 @@ class SqliteStore(Store):
         await work.turn()
         if self._writer is None:
             raise BatchFailed("the store is not open")
-        batch = Batch(batch_id, (), self.worker_id, self.patience_s)
+        batch = Batch(batch_id, (), self.worker_id, self.patience_s, self.sticky_us)
         applied = await self._writer.transact(batch, work)
         self._note_head()
         return applied
@@ -164,24 +191,22 @@ class SqliteStore(Store):
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         return await self._read(reads.ended, run_ids)
 
-    async def due(self, workflows: Iterable[tuple[str, int]] | None = None) -> Due:
-        return await self._read(reads.due, None if workflows is None else list(workflows))
-
-    async def sweep(self, after: str, limit: int) -> tuple[list[str], str]:
-        """Look at the next `limit` parked runs, by age: those that watch nothing, and how far it got.
-
-        `after` is the run where the last call ended; "" is the beginning, and given at the end.
-        """
-        return await self._read(reads.sweep, after, limit)
-
-    async def has_orphans(self) -> bool:
+    async def look(
+        self,
+        workflows: Iterable[tuple[str, int]] | None = None,
+        after: str = "",
+        limit: int = 0,
+    ) -> Look:
         writer = self._writer
         now = self._clock.now()
 
         def is_live(worker_id: str, lease_until: int) -> bool:
             return writer is not None and writer.workers.is_live(worker_id, lease_until, now)
 
-        return await self._read(reads.has_orphans, is_live)
+        known = None if workflows is None else list(workflows)
+        look = await self._read(reads.look, known, after, limit, is_live)
+        self.head = max(self.head, look.last)
+        return look
 
     async def catalogue(self) -> list[WorkflowRecord]:
         return await self._read(reads.catalogue)

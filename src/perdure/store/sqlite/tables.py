@@ -38,6 +38,7 @@ class SqliteTables(
         number: int,
         worker_id: str | None,
         lifecycle: bool,
+        sticky_us: int = 0,
         ids: Ids,
         liveness: Liveness,
         remembered: Remembered,
@@ -46,6 +47,7 @@ class SqliteTables(
         self.now = now
         self.worker_id = worker_id
         self.lifecycle = lifecycle
+        self.sticky_us = sticky_us
         self.wakes: list[Wake] = []
         self.fanned = 0
         self._ids = ids

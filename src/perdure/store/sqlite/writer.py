@@ -9,6 +9,7 @@ when the log has grown large.
 """
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import queue
@@ -71,6 +72,7 @@ class Batch(NamedTuple):
     ops: Sequence[Op[Any]]
     worker_id: str | None = None
     patience_s: float = 30.0
+    sticky_us: int = 0
     decided: Callable[[], None] | None = None
 
 
@@ -86,6 +88,20 @@ class Job:
 
     def answer(self, result: Any, error: BaseException | None) -> None:
         on_loop(self.loop, _answer, self.future, result, error)
+
+
+class Errand:
+    """The same for another thread, which blocks until it is done."""
+
+    def __init__(self, do: Callable[[], Any]) -> None:
+        self.do = do
+        self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def answer(self, result: Any, error: BaseException | None) -> None:
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
@@ -119,7 +135,7 @@ class Writer:
         self._clock = clock
         self._ids = ids
         self._lifecycle = lifecycle
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | Errand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="perdure-sqlite", daemon=True)
         self._sql: Statements | None = None
         self._remembered = Remembered()
@@ -162,6 +178,13 @@ class Writer:
         self._jobs.put(job)
         return job.future
 
+    def beat(self, worker_id: str, lease_us: int, patience_s: float) -> bool:
+        """Called from the thread that beats: prolong a lease, if the worker has its row still."""
+        errand = Errand(lambda: self._beat(worker_id, lease_us))
+        self._jobs.put(errand)
+        beaten: bool = errand.future.result(patience_s)
+        return beaten
+
     def let_go(self) -> None:
         """In a forked child: close the copies of our locks, or they would outlive the parent."""
         if self._lock is not None:
@@ -181,7 +204,7 @@ class Writer:
             self._checkpoint_if_large()
         self._close()
 
-    def _next_job(self) -> Job | None:
+    def _next_job(self) -> Job | Errand | None:
         while (wait_s := self._idle_wait_s) is not None:
             try:
                 return self._jobs.get(timeout=wait_s)
@@ -231,6 +254,13 @@ class Writer:
             self._truncate_log(sql)
         finally:
             sql.connection.close()
+
+    def _beat(self, worker_id: str, lease_us: int) -> bool:
+        if self._lock is None:
+            raise BatchFailed("the store is not open")
+        lease = {"worker_id": worker_id, "lease_until": self._clock.now() + lease_us}
+        with self._lock:
+            return self._ready_connection().run("prolong_lease", lease) > 0
 
     # --- a batch ---
 
@@ -291,6 +321,7 @@ class Writer:
                 number=number,
                 worker_id=batch.worker_id,
                 lifecycle=self._lifecycle,
+                sticky_us=batch.sticky_us,
                 ids=self._ids,
                 liveness=self.workers,
                 remembered=remembered,

@@ -42,6 +42,7 @@ _subjects = (
     "signals",
     "starting",
     "steering",
+    "sticky",
     "subscriptions",
     "timers",
     "topics",
@@ -91,6 +92,7 @@ from perdure.testing.conformance.steering import (
     TestSteering,
     TestTerminate,
 )
+from perdure.testing.conformance.sticky import TestSticky
 from perdure.testing.conformance.subscriptions import TestDeferred, TestSubscriptions
 from perdure.testing.conformance.timers import TestTimers
 from perdure.testing.conformance.topics import TestTopics
@@ -129,6 +131,7 @@ __all__ = [
     "TestSignals",
     "TestStarting",
     "TestSteering",
+    "TestSticky",
     "TestSubscriptions",
     "TestTerminate",
     "TestTimers",

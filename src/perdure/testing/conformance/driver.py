@@ -309,7 +309,7 @@ class Driver:
     async def fan_out_all(self, limit: int = 1000) -> int:
         """Go on with events until none has more runs to resume; gives how many did."""
         count = 0
-        while (await self.store.due()).fan_out:
+        while (await self.store.look()).fan_out:
             count += (await self.fan_out(limit)).count
         return count
 

@@ -91,13 +91,13 @@ class TestFanOut(Subject):
         await all_wait(d, paid)
         await d.emit("order.paid")
         assert any(one.kind == "fan_out" for one in d.heard[-1].wakes)
-        assert (await d.store.due()).fan_out
+        assert (await d.store.look()).fan_out
         # Told again, before those who go on now: the next chunk is written while they do.
         await d.fan_out(1)
         assert [one.kind for one in d.heard[-1].wakes].index("fan_out") == 0
         await d.fan_out_all()
         assert not any(one.kind == "fan_out" for one in d.heard[-1].wakes)
-        assert not (await d.store.due()).fan_out
+        assert not (await d.store.look()).fan_out
         assert (await d.store.counts())["fan_outs"] == 0
 
     async def test_few_need_no_further_commit(self, d: Driver) -> None:
@@ -105,14 +105,14 @@ class TestFanOut(Subject):
         await d.start_waiting("r2", paid)
         answer = emitted(await d.emit("order.paid"))
         assert (answer.resumed, answer.more) == (2, False)
-        assert not (await d.store.due()).fan_out
+        assert not (await d.store.look()).fan_out
 
     async def test_nor_do_just_as_many_as_a_commit_takes(self, d: Driver) -> None:
         for run_id in ("r1", "r2", "r3"):
             await d.start_waiting(run_id, paid)
         answer = emitted(await d.emit("order.paid"))
         assert (answer.resumed, answer.more) == (3, False)
-        assert not (await d.store.due()).fan_out
+        assert not (await d.store.look()).fan_out
 
     async def test_those_whom_an_earlier_event_is_meant_for_do_not_count(self, d: Driver) -> None:
         await all_wait(d, paid)
@@ -175,7 +175,7 @@ class TestFanOut(Subject):
         for run_id in _runs[3:6]:
             await d.terminate(run_id)
         assert await d.fan_out_all(3) == 4
-        assert not (await d.store.due()).fan_out
+        assert not (await d.store.look()).fan_out
 
 
 # --- what may happen in between ----------------------------------------------------------------------
@@ -397,7 +397,7 @@ async def _anything(d: Driver, rng: random.Random, *, chunks: random.Random) -> 
     for number in range(20):
         await rng.choice(happenings)(rng.choice(_runs), str(number))
         d.advance(rng.choice([0, 0, 1, 1800]))
-        if (await d.store.due()).fan_out and chunks.random() < 0.3:
+        if (await d.store.look()).fan_out and chunks.random() < 0.3:
             await d.fan_out(1)
 
 

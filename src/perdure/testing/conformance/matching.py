@@ -25,7 +25,7 @@ class TestMatching(Subject):
     async def test_no_event_ends_it_by_itself(self, d: Driver) -> None:
         await d.start_waiting("r1", big)
         assert emitted(await d.emit("order.paid", "7")).resumed == 0
-        assert not (await d.store.due()).fan_out
+        assert not (await d.store.look()).fan_out
         assert await d.status("r1") == "waiting"
 
     async def test_nor_is_an_early_event_taken(self, d: Driver) -> None:
@@ -149,7 +149,7 @@ class TestMatching(Subject):
 
     async def test_its_deadline_does_not_fire_by_itself(self, d: Driver) -> None:
         await d.start_waiting("r1", big, signal("go"), timer("1h"))
-        assert (await d.store.due()).deadline_at is None
+        assert (await d.store.look()).deadline_at is None
         assert d.deadlines_told() == []
         d.advance("2h")
         assert (await d.fire()).count == 0

@@ -8,7 +8,7 @@ from perdure.model import ops
 from perdure.model.outbox import decode_send, encode_send
 from perdure.model.outcomes import FromOutbox
 from perdure.model.records import OutboxRecord
-from perdure.store.base import BatchFailed, Due
+from perdure.store.base import BatchFailed
 from perdure.testing.clock import VirtualClock
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump, normal
@@ -48,7 +48,7 @@ class TestOutbox(Subject):
     ) -> None:
         send = d.put_op("jobs", "1")
         await write_outbox(d.store, row("o1", send), commit=False)
-        assert (await kept(d), (await d.store.due()).outbox) == ([], False)
+        assert (await kept(d), (await d.store.look()).outbox) == ([], False)
         assert await d.apply(applying("o1", send)) == FromOutbox(0)
         assert await d.items("jobs") == []
 
@@ -56,12 +56,12 @@ class TestOutbox(Subject):
         self, d: Driver, write_outbox: WriteOutbox
     ) -> None:
         send = d.put_op("jobs", "1")
-        assert await d.store.due() == Due(None, None)
+        assert not (await d.store.look()).outbox
         await write_outbox(d.store, row("o1", send))
-        assert await d.store.due() == Due(None, None, outbox=True)
+        assert (await d.store.look()).outbox
         assert (await d.store.counts())["outbox"] == 1
         await d.apply(applying("o1", send))
-        assert await d.store.due() == Due(None, None)
+        assert not (await d.store.look()).outbox
 
     # --- applying ---
 

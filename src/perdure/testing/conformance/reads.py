@@ -1,11 +1,21 @@
 """Reads: every commit is seen, everything pages by cursor, each filter means what it says."""
 
 from perdure.model.records import StepRecord
-from perdure.store.base import Due, RunFilter
+from perdure.store.base import RunFilter
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
-from perdure.testing.conformance.words import HOUR, done, failed, run, signal, sleep, timer, wait
+from perdure.testing.conformance.words import (
+    HOUR,
+    WORKER,
+    done,
+    failed,
+    run,
+    signal,
+    sleep,
+    timer,
+    wait,
+)
 
 
 async def listed(d: Driver, **where: object) -> list[str]:
@@ -204,18 +214,42 @@ class TestReads(Subject):
 
     # --- what is next, and how many ---
 
-    async def test_due_names_the_next_deadline_and_the_next_ready_run(self, d: Driver) -> None:
-        assert await d.store.due() == Due(None, None)
+    async def test_a_look_names_the_next_deadline_and_the_next_ready_run(self, d: Driver) -> None:
+        look = await d.store.look()
+        assert (look.deadline_at, look.ready_at, look.fan_out) == (None, None, False)
         now = d.clock.now()
         await d.start("r1")
         await d.suspend("r1", sleep("s", "2h"))
         await d.start_waiting("r2", signal("go"), timer("1h"))
         await d.start("r3", start_at=now + 3 * HOUR)
-        assert await d.store.due() == Due(now + HOUR, now + 3 * HOUR)
+        look = await d.store.look()
+        assert (look.deadline_at, look.ready_at) == (now + HOUR, now + 3 * HOUR)
         await d.start("r4", owner=None)
-        assert (await d.store.due()).ready_at == now
-        assert (await d.store.due([("orders", 1)])).ready_at == now
-        assert (await d.store.due([("orders", 2), ("refunds", 1)])).ready_at is None
+        assert (await d.store.look()).ready_at == now
+        assert (await d.store.look([("orders", 1)])).ready_at == now
+        assert (await d.store.look([("orders", 2), ("refunds", 1)])).ready_at is None
+
+    async def test_a_look_names_the_living_workers_and_who_reads_the_ledger(
+        self, d: Driver
+    ) -> None:
+        await d.beat("worker-2", lease_us=HOUR)
+        await d.beat("worker-3", lease_us=3 * HOUR)
+        reader = await d.claim_consumer("reader", "worker-2")
+        another = await d.claim_consumer("another", "worker-3")
+        look = await d.store.look()
+        assert look.workers == {WORKER, "worker-2", "worker-3"}
+        assert look.consumers == (another, reader)
+        d.advance("2h")
+        assert (await d.store.look()).workers == {WORKER, "worker-3"}
+        await d.beat("worker-3", stopping=True)
+        assert (await d.store.look()).workers == {WORKER}
+
+    async def test_a_look_shows_both_ends_of_the_ledger(self, d: Driver) -> None:
+        assert ((await d.store.look()).first, (await d.store.look()).last) == (1, 0)
+        await d.emit_numbers(3)
+        look = await d.store.look()
+        assert (look.first, look.last) == await d.store.span() == (1, 3)
+        assert d.store.head == 3
 
     async def test_counts_say_how_many_rows_of_each_kind(self, d: Driver) -> None:
         await d.start_waiting("r1", signal("go"), run("r1"))
@@ -234,15 +268,16 @@ class TestReads(Subject):
         kinds = ("steps", "watchers", "signals", "keys", "dead_letters", "workers", "events")
         assert [counts.get(name) for name in kinds] == [1, 2, 1, 1, 1, 1, 5]
 
-    async def test_sweep_inspects_every_parked_run_by_pages(self, d: Driver) -> None:
+    async def test_looks_inspect_every_parked_run_by_pages(self, d: Driver) -> None:
         for number in range(5):
             await d.start_waiting(f"r{number}", signal("go"))
         await d.start("running")
         place, pages = "", 0
         while True:
-            suspects, place = await d.store.sweep(place, 2)
+            look = await d.store.look(after=place, limit=2)
+            place = look.swept
             pages += 1
-            assert suspects == []
+            assert look.suspects == ()
             if not place:
                 break
         assert pages == 3

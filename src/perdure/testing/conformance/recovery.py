@@ -22,20 +22,20 @@ class TestRecovery(Subject):
         await d.finish("ended")
         before = await dump(d.store), await d.store.counts()
         every = ("running", "ready", "waiting", "sleeping", "paused", "ended", "nobody")
-        assert not await d.store.has_orphans()
+        assert not (await d.store.look()).orphaned
         for _ in range(2):
             assert await d.recover(*every) == Counted(0)
         assert (await dump(d.store), await d.store.counts()) == before
 
     async def test_a_run_of_a_worker_that_never_gave_a_sign_is_made_ready(self, d: Driver) -> None:
         await d.start("r1", owner="ghost")
-        assert await d.store.has_orphans()
+        assert (await d.store.look()).orphaned
         before = await d.run("r1")
         assert await d.recover() == Counted(1)
         run = await d.run("r1")
         assert (run.status, run.owner, run.fence) == ("ready", None, 0)
         assert run.revision == before.revision + 1
-        assert not await d.store.has_orphans()
+        assert not (await d.store.look()).orphaned
         assert await d.recover() == Counted(0)
 
     async def test_a_run_of_a_worker_that_stopped_is_made_ready(self, d: Driver) -> None:
@@ -49,10 +49,10 @@ class TestRecovery(Subject):
         await d.beat("worker-2", lease_us=10 * SECOND)
         await d.start("r1", owner="worker-2")
         d.clock.set(d.clock.now() + 9 * SECOND)
-        assert not await d.store.has_orphans()
+        assert not (await d.store.look()).orphaned
         assert await d.recover() == Counted(0)
         d.clock.set(d.clock.now() + 2 * SECOND)
-        assert await d.store.has_orphans()
+        assert (await d.store.look()).orphaned
         assert await d.recover() == Counted(1)
         assert await d.status("r1") == "ready"
 
@@ -74,7 +74,7 @@ class TestRecovery(Subject):
         await d.start("r1")  # of worker-1, which lives
         await d.beat("worker-2")
         assert (await d.store.counts())["workers"] == 2
-        assert not await d.store.has_orphans()
+        assert not (await d.store.look()).orphaned
 
     async def test_a_worker_that_beats_again_after_its_run_was_taken_is_fenced(
         self, d: Driver
@@ -125,12 +125,12 @@ class TestRecovery(Subject):
             await d.suspend("r1", wait("w", signal("go")))
         await d.suspend("r1")  # parks it with nothing to wait for
         await d.start_waiting("r2", signal("go"))
-        suspects, _ = await d.store.sweep("", 100)
-        assert suspects == ["r1"]
+        suspects = (await d.store.look(limit=100)).suspects
+        assert suspects == ("r1",)
         assert await d.recover(*suspects, "r2") == Counted(1)
         assert await d.status("r1") == "ready"
         assert await d.status("r2") == "waiting"
-        assert (await d.store.sweep("", 100))[0] == []
+        assert (await d.store.look(limit=100)).suspects == ()
         assert await d.recover(*suspects) == Counted(0)
 
     async def test_a_suspect_that_moved_on_meanwhile_is_left_alone(self, d: Driver) -> None:

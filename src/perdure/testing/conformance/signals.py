@@ -391,7 +391,7 @@ class TestSignals(Subject):
         await d.start("r1")
         await d.signal("r1", "go", "1", ttl="1m")
         await d.signal("r1", "stop", "2")
-        assert (await d.store.due()).deadline_at == d.clock.now() + HOUR // 60
+        assert (await d.store.look()).deadline_at == d.clock.now() + HOUR // 60
         d.advance("2m")
         fired = await d.fire()
         assert (fired.count, fired.next_at) == (1, None)

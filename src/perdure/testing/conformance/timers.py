@@ -94,7 +94,7 @@ class TestTimers(Subject):
         at = d.clock.now() + 5 * HOUR
         await d.start("r1")
         await d.suspend("r1", wait("w", until(at)))
-        assert (await d.store.due()).deadline_at == at
+        assert (await d.store.look()).deadline_at == at
 
     async def test_two_branches_that_are_due_at_once_both_fire(self, d: Driver) -> None:
         await d.start("r1")

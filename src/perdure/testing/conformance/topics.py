@@ -350,11 +350,11 @@ class TestTopics(Subject):
         ended = topic("workflow.run_completed", "run/r2")
         await d.start_waiting("r1", ended)
         await d.finish("r2", "7")
-        assert (await d.store.due()).fan_out
+        assert (await d.store.look()).fan_out
         assert any(one.kind == "fan_out" for one in d.heard[-1].wakes)
         assert (await d.fan_out()).count == 1
         assert (await d.won("r1"))[0] == 0
-        assert not (await d.store.due()).fan_out
+        assert not (await d.store.look()).fan_out
 
     async def test_who_waits_for_a_run_or_for_the_fact_of_its_end_learns_of_the_run(
         self, d: Driver

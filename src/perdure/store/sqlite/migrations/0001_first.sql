@@ -58,7 +58,8 @@ create index runs_by_workflow on runs (workflow, created_at, run_id);
 create index runs_by_entity on runs (entity_type, entity_id, created_at, run_id)
     where entity_type is not null;
 create index runs_by_parent on runs (parent_run_id, created_at, run_id) where parent_run_id is not null;
--- Only a ready run has a ready_at, only an ended one a finished_at: other moves leave these two alone.
+-- Only a run that may be claimed, now or soon, has a ready_at, only an ended one a finished_at: other moves leave
+-- these two alone.
 -- Led by the workflow: a worker asks for those it knows, and ready runs of others may be many.
 create index runs_ready on runs (workflow, version, ready_at, run_id) where ready_at is not null;
 -- How many runs a chain of events has started; runs that no event led to stay out.

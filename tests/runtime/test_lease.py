@@ -1,0 +1,171 @@
+"""The worker's lease: taken before anything else, kept by the store, and never taken up again once it is lost."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import App, BadValue, Batch, Context, Signal
+from perdure.model import ops
+from perdure.store.sqlite import liveness
+
+go = Signal("go", int)
+
+
+@pytest.fixture
+def app() -> App:
+    return App("memory://")
+
+
+@pytest.fixture
+def flow(app: App) -> Any:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    return flow
+
+
+def beats(world: Any, app: App, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    """A world, and what its store is told about beats and ops."""
+    stage = world(app, **options)
+    make = stage.app._make_store
+    told: list[Any] = []
+
+    def listening(ids: Any) -> Any:
+        store = make(ids)
+        apply = store.apply
+
+        async def applied(batch_id: str, batch: Any, *rest: Any) -> Any:
+            told.extend(("beat", one.worker_id) for one in batch if isinstance(one, ops.Beat))
+            return await apply(batch_id, batch, *rest)
+
+        monkeypatch.setattr(store, "apply", applied)
+        monkeypatch.setattr(store, "start_beating", lambda *args: told.append(("start", *args)))
+        monkeypatch.setattr(store, "stop_beating", lambda: told.append(("stop",)))
+        return store
+
+    stage.app._make_store = listening
+    return stage, told
+
+
+async def test_beats_begin_after_the_first_and_end_before_the_farewell(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, told = beats(world, app, monkeypatch, lease="10s")
+    async with stage as w:
+        me = w.worker.worker_id
+    # What a store does for itself when it is closed comes after that.
+    assert told[:4] == [("beat", me), ("start", me, 10.0, 2.0), ("stop",), ("beat", me)]
+
+
+async def test_a_lease_that_the_store_says_is_lost_is_taken_anew(
+    world: Any, app: App, flow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, told = beats(world, app, monkeypatch)
+    async with stage as w:
+        run = await w.begin(flow)
+        before = w.worker.worker_id
+        told.clear()
+        w.store.on_lost_lease()
+        w.store.on_lost_lease()  # told twice, it is lost once
+        assert w.worker.resident_runs == 0
+        await w.settle()
+        after = w.worker.worker_id
+        assert after != before
+        assert w.store.worker_id == after
+        assert told == [("stop",), ("beat", before), ("beat", after), ("start", after, 30.0, 6.0)]
+        assert (await w.store.look()).workers == {after}
+        await w.app.signal(run.id, go, 5)
+        await w.settle()
+        assert await run.result() == 5
+
+
+async def test_a_look_that_does_not_find_us_among_the_living_says_so_too(
+    world: Any, app: App, flow: Any
+) -> None:
+    async with world(app) as w:
+        run = await w.begin(flow)
+        before = w.worker.worker_id
+        await w.coordinator.submit(ops.Beat(worker_id=before, lease_us=0, stopping=True))
+        await w.worker.recovery.look(thorough=False)
+        await w.settle()
+        assert w.worker.worker_id != before
+        await w.app.signal(run.id, go, 5)
+        await w.settle()
+        assert await run.result() == 5
+
+
+async def test_readers_read_on_under_the_new_id(world: Any, app: App) -> None:
+    seen: list[Any] = []
+
+    @app.consumer("c", "in.*")
+    async def c(batch: Batch) -> None:
+        seen.extend(one.payload for one in batch)
+
+    async with world(app) as w:
+        await w.emit("in.a", 1)
+        w.store.on_lost_lease()
+        await w.settle()
+        await w.emit("in.a", 2)
+        assert seen == [1, 2]
+        assert {row.owner for row in await w.app.consumers()} == {w.worker.worker_id}
+
+
+async def test_a_lease_that_is_lost_while_the_app_closes_changes_nothing(
+    world: Any, app: App, flow: Any
+) -> None:
+    async with world(app) as w:
+        await w.begin(flow)
+        store, lose = w.store, w.store.on_lost_lease
+    assert store.on_lost_lease is None
+    lose()
+    assert store.worker_id is None
+
+
+@pytest.mark.parametrize("lease", ["999ms", 0, "0s"])
+def test_a_lease_of_less_than_a_second_is_refused(lease: Any) -> None:
+    with pytest.raises(BadValue, match="lease_us_min"):
+        App("memory://", lease=lease)
+
+
+async def test_on_sqlite_without_locks_the_lease_is_prolonged_beside_the_batches(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "has_flock", False)
+    await beat_and_be_lost(app.copy(f"sqlite:///{tmp_path}/a.db", lease="1h"))
+
+
+async def test_on_postgres_the_lease_is_prolonged_by_a_connection_of_its_own(
+    app: App, postgres_url: str, lend_namespace: Any
+) -> None:
+    await beat_and_be_lost(app.copy(postgres_url, namespace=lend_namespace(), lease="1h"))
+
+
+async def beat_and_be_lost(app: App) -> None:
+    async with app:
+        engine = app._engine()
+        store: Any = engine.store
+        waiting = store._beating  # its own first beat is minutes away
+        before = (await store.look()).workers
+        lease_until = await lease_of(app)
+        assert await asyncio.to_thread(waiting.holds)
+        assert await lease_of(app) > lease_until
+        assert (await store.look()).workers == before
+        farewell = ops.Beat(worker_id=store.worker_id, lease_us=0, stopping=True)
+        await engine.coordinator.submit(farewell)
+        assert not await asyncio.to_thread(waiting.holds)
+        assert (await store.look()).workers == frozenset()
+    assert store._beating is None
+
+
+async def lease_of(app: App) -> int:
+    """Until when the only worker is believed to live."""
+    store: Any = app._engine().store
+    asked = "select lease_until from {}workers"
+    if store.url.startswith("sqlite"):
+        (row,) = await store._read(lambda sql: sql.connection.execute(asked.format("")).fetchall())
+        return int(row[0])
+    found = await store._ask(lambda one: one.fetchval(asked.format(f"{store.schema}.")))
+    return int(found)
