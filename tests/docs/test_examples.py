@@ -2,10 +2,13 @@
 
 A page is read as a reader does. The info string of a fence says what a block is: `python` opens a
 program, `python continue` goes on with the one above it, and each program runs once, in a process
-and an empty folder of its own. The only way out is `python no-run`, for what needs a server or a
-terminal; such a block must still compile.
+and an empty folder of its own. `python postgres` is a program that finds a Postgres under the
+variable DATABASE_URL. The only way out is `python no-run`, for a part of something larger; such a
+block must still compile.
 """
 
+import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -60,7 +63,7 @@ def programs_of(blocks: list[Block]) -> list[Block]:
     """Blocks that run, each with its continuations; line numbers stay those of the page."""
     programs: list[Block] = []
     for block in blocks:
-        if block.info == "python":
+        if block.info in ("python", "python postgres"):
             programs.append(block)
         elif block.info == "python continue":
             if not programs:
@@ -79,18 +82,31 @@ PROGRAMS = [program for page in PAGES for program in programs_of(blocks_of(page)
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.place)
 def test_block_says_how_it_runs_and_compiles(block: Block) -> None:
-    assert block.info in ("python", "python continue", "python no-run"), block.place
+    known = ("python", "python continue", "python postgres", "python no-run")
+    assert block.info in known, block.place
     compile(block.text, block.place, "exec", dont_inherit=True)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.place)
-def test_program_runs_as_printed(program: Block, tmp_path: Path) -> None:
+def test_program_runs_as_printed(
+    program: Block, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with contextlib.ExitStack() as stack:
+        surroundings = dict(os.environ)
+        if program.info == "python postgres":
+            server = request.getfixturevalue("postgres_server")
+            surroundings["DATABASE_URL"] = stack.enter_context(server.fresh_database())
+        run_as_printed(program, tmp_path, surroundings)
+
+
+def run_as_printed(program: Block, tmp_path: Path, surroundings: dict[str, str]) -> None:
     script = tmp_path / "example.py"
     # Blank lines in front, so that a traceback names the line of the page.
     script.write_text("\n" * (program.line - 1) + program.text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", script.name],
         cwd=tmp_path,
+        env=surroundings,
         capture_output=True,
         text=True,
         timeout=PROGRAM_S,
