@@ -210,16 +210,16 @@ async def _made(
     chance: random.Random,
 ) -> Engine:
     """The engine with its store open and its writer at work; nothing else has begun."""
-    clock = settings.clock
-    ids = Ids(clock, chance)
+    ids = Ids(settings.clock, chance)
     # The store makes ids on its writer's thread, so it has an `Ids` and a chance of its own.
-    store = make_store(Ids(clock, random.Random(chance.getrandbits(128))))
+    store = make_store(Ids(settings.clock, random.Random(chance.getrandbits(128))))
     store.patience_s = settings.store_timeout_s
     await store.open()
+    clock = store.clock(settings.clock)
     coordinator = Coordinator(store, ids, store_timeout_s=settings.store_timeout_s)
     coordinator.start()
     upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
-    worker = _worker(settings, registry, store, coordinator, ids, chance)
+    worker = _worker(settings, registry, store, coordinator, clock, ids, chance)
     matcher = None if worker is None else Matcher(store, coordinator, clock)
     desk = Desk(registry, ids, settings.deps)
     consumers = None
@@ -250,6 +250,7 @@ def _worker(
     registry: Registry,
     store: Store,
     coordinator: Coordinator,
+    clock: Clock,
     ids: Ids,
     chance: random.Random,
 ) -> Worker | None:
@@ -259,7 +260,7 @@ def _worker(
         store,
         coordinator,
         registry,
-        settings.clock,
+        clock,
         ids,
         chance.random,
         # Of its own: how often it looks is a matter of real time, and must not change what a seed leads to.

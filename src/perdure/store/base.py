@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from perdure.model.clock import Clock
 from perdure.model.ops import Op
 from perdure.model.outcomes import Wake
 from perdure.model.records import (
@@ -152,6 +153,10 @@ class Store(ABC):
 
     def stop_beating(self) -> None:  # noqa: B027 (likewise)
         """End it, if it was begun; `on_lost_lease` is not called any more. Does not block."""
+
+    def clock(self, given: Clock) -> Clock:
+        """The clock by which this store judges deadlines, once it is open: all that waits for them goes by it."""
+        return given
 
     # --- writes ---
 

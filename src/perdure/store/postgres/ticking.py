@@ -16,14 +16,14 @@ class ServerClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._follows = isinstance(clock, SystemClock)
+        self.follows = isinstance(clock, SystemClock)
         self._ahead_us = 0
         self._learnt_at = -_fresh_us
         self._last = 0
 
     def now(self) -> int:
         """Microseconds since the epoch; never goes back."""
-        if not self._follows:
+        if not self.follows:
             return self._clock.now()
         now = self._clock.now() + self._ahead_us
         self._last = now if now > self._last else self._last
@@ -34,7 +34,7 @@ class ServerClock:
 
     def learn(self, server_us: int) -> None:
         """What an answer that was just heard said."""
-        if not self._follows:
+        if not self.follows:
             return
         heard_at = self._clock.now()
         ahead_us = server_us - heard_at
@@ -44,5 +44,5 @@ class ServerClock:
 
     def not_before(self, now: int) -> None:
         """Something was recorded at that time, by the same clock."""
-        if self._follows:
+        if self.follows:
             self._last = max(self._last, now)
