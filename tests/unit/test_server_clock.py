@@ -39,7 +39,9 @@ def test_what_was_learnt_long_ago_counts_no_more() -> None:
     clock = ServerClock(machine)
     clock.learn(9_000_000)
     machine.at += 60_000_000
-    clock.learn(67_000_000)  # the machine's clock runs faster: it has gained two seconds in a minute
+    clock.learn(
+        67_000_000
+    )  # the machine's clock runs faster: it has gained two seconds in a minute
     machine.at += 5_000_000
     assert clock.now() == 72_000_000
 

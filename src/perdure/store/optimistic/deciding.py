@@ -296,7 +296,7 @@ _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
     ops.Put: _put,
     ops.ApplyOutbox: _apply_outbox,
     ops.FireTimers: lambda known, op: [("deadlines", op.limit + 1), ("expiries", op.limit + 1)],
-    ops.Recover: lambda known, op: [("orphans", op.limit), ("workers",)],
+    ops.Recover: lambda known, op: [("orphans", (), op.limit), ("workers",)],
     ops.AdvanceCursor: _effects,
     ops.CommitEffects: _effects,
 }

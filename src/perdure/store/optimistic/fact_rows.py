@@ -52,8 +52,9 @@ class FactRows(LookedAt):
         self._keys[at] = None
 
     def expire_keys(self, limit: int) -> int:
-        stored: list[KeyRecord] = self._answer("expired_keys", limit)
-        expired = [one for one in stored if (one.scope, one.key) not in self._keys]
+        expired = self._first_of(
+            limit, lambda one: (one.scope, one.key) not in self._keys, "expired_keys"
+        )
         for one in expired:
             self._gone_keys[one.scope, one.key] = one
             self._keys[one.scope, one.key] = None

@@ -17,7 +17,7 @@ what is known from batch to batch; the answers to all others count for one batch
     ("event", event_id), ("event_at", position)
     ("next_event", topic, entity, after, recorded_by, newest, repeats)
     ("fan_outs",), ("first_position",), ("position_at", recorded_at), ("oldest_needed", idle_before)
-    ("deadlines", limit), ("expiries", limit), ("orphans", limit), ("finished", before, limit)
+    ("deadlines", limit), ("expiries", limit), ("orphans", gone_workers, limit), ("finished", before, limit)
     ("ready", workflows, now, limit), ("ready_later", workflows, now)
     ("expired_keys", limit), ("started_under", root_id, limit)
     ("consumer", name), ("consumers",), ("subscription", name), ("parked", consumer, position, subscription)

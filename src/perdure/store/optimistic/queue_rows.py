@@ -38,14 +38,15 @@ class QueueRows(LookedAt):
 
     def items_before(self, queue: str, put_before: int | None, limit: int) -> list[ItemRecord]:
         self._rest_on(("queue", queue), bump=True)
-        stored = self._answer("items", queue, put_before, limit)
+        stored = self._first_of(
+            limit, lambda one: one.item_id not in self._gone_items, "items", queue, put_before
+        )
         added = [
             one
             for one in self._added_items.values()
             if one.queue == queue and (put_before is None or one.put_at < put_before)
         ]
-        found = [one for one in (*stored, *added) if one.item_id not in self._gone_items]
-        return sorted(found, key=lambda one: one.position)[:limit]
+        return sorted((*stored, *added), key=lambda one: one.position)[:limit]
 
     def add_item(self, item: ItemRecord) -> None:
         if item.item_id in self._added_items:  # the unique index knows those of other batches

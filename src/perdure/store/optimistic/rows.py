@@ -7,6 +7,7 @@ A batch changes copies (`_mine`), so that a decision that cannot be finished, or
 it was. Whatever it looks at is noted: the commit compares it with the store.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from perdure.model.status import LIVE
@@ -91,6 +92,19 @@ class LookedAt(Tables):
         except KeyError:
             self.missing.add(need)
             return UNKNOWN.get(need[0])
+
+    def _first_of(self, limit: int, counts: Callable[[Any], bool], *need: Any) -> list[Any]:
+        """Of what an index of the store names, the first so many that still count by what this batch has done.
+
+        If too many of them do not, more are asked for: the number is the last part of the need.
+        """
+        asked = limit
+        while True:
+            stored = self._answer(*need, asked)
+            found = [one for one in stored if counts(one)]
+            if len(found) >= limit or len(stored) < asked:
+                return found[:limit]
+            asked *= 2
 
     def _rest_on(self, unit: Unit, *, bump: bool = False) -> None:
         """The decision counts only if nobody moves this unit meanwhile; with `bump` it moves it itself."""

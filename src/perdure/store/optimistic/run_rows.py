@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from perdure.model import ops
 from perdure.model.outcomes import Claimed
-from perdure.model.records import RunRecord
+from perdure.model.records import RunRecord, WorkerRecord
 from perdure.model.status import LIVE
 from perdure.store.optimistic.known import Slice
 from perdure.store.optimistic.needs import Looks
@@ -17,6 +17,10 @@ from perdure.store.optimistic.rows import LookedAt
 
 class RunRows(LookedAt):
     """The runs of one batch."""
+
+    _workers: dict[
+        str, WorkerRecord | None
+    ]  # those that this batch has changed: see worker_rows.py
 
     def __init__(self, looks: Looks) -> None:
         super().__init__(looks)
@@ -80,7 +84,7 @@ class RunRows(LookedAt):
 
     def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
         known = tuple(dict.fromkeys(workflows))
-        found: list[str] = self._answer("ready", known, self.now, limit)
+        found = self._first_of(limit, self._is_claimable, "ready", known, self.now)
         ready = [one for one in self._claimable(found, known) if (one.ready_at or 0) <= self.now]
         return sorted(ready, key=lambda one: (one.ready_at or 0, one.run_id))[:limit]
 
@@ -89,6 +93,10 @@ class RunRows(LookedAt):
         found: list[str] = self._answer("ready_later", known, self.now)
         later = [one.ready_at for one in self._claimable(found, known) if one.ready_at is not None]
         return min((at for at in later if at > self.now), default=None)
+
+    def _is_claimable(self, run_id: str) -> bool:
+        run = self.run(run_id)
+        return run is not None and run.ready_at is not None
 
     def _claimable(
         self, stored: Iterable[str], known: tuple[tuple[str, int], ...]
@@ -107,15 +115,21 @@ class RunRows(LookedAt):
         return min(limit, stored + born)
 
     def orphans(self, limit: int) -> list[RunRecord]:
-        found: list[str] = self._answer("orphans", limit)
-        runs = [self.run(one) for one in found]
-        return [one for one in runs if one is not None and self._is_orphan(one)]
+        # Also of workers that this batch has seen off.
+        gone = tuple(sorted(one for one, worker in self._workers.items() if worker is None))
+        stored = self._first_of(limit, self._is_orphan, "orphans", gone)
+        mine = [one for one in self._work if one not in stored and self._is_orphan(one)]
+        runs = [self.run(one) for one in sorted((*stored, *mine))[:limit]]
+        return [one for one in runs if one is not None]
 
-    def _is_orphan(self, run: RunRecord) -> bool:
-        return run.status == "running" and (run.owner is None or not self.is_live(run.owner))
+    def _is_orphan(self, run_id: str) -> bool:
+        run = self.run(run_id)
+        if run is None or run.status != "running":
+            return False
+        return run.owner is None or not self.is_live(run.owner)
 
     def finished_before(self, at: int, limit: int) -> list[str]:
-        stored: list[str] = self._answer("finished", at, limit)
+        stored = self._first_of(limit, lambda one: not self._lives(one), "finished", at)
         mine = [one for one in self._work if one not in stored and self._is_past(one, at)]
         runs = [self.run(one) for one in (*stored, *mine)]
         ended = [(one.finished_at, one.run_id) for one in runs if one and one.finished_at]

@@ -109,12 +109,22 @@ class WaitRows(LookedAt):
 
     def due_watchers(self, limit: int) -> list[WatcherRecord]:
         # One more than asked for, so that the next deadline is known as well.
-        stored: list[WatcherRecord] = self._answer("deadlines", limit + 1)
-        due = [one for one in stored[:limit] if (one.deadline_at or 0) <= self.now]
+        stored = self._first_of(limit + 1, self._is_there, "deadlines")
+        mine = [one for one in self._added_watchers.values() if one.deadline_at and not one.held]
+        due = [
+            (one.deadline_at, one.run_id, one.path, one.ix, one)
+            for one in (*stored, *mine)
+            if (one.deadline_at or 0) <= self.now
+        ]
         if due:
             self.decides_time = True
-        there = {_key(one) for one in self._still_there(due)}
-        return [one for one in due if _key(one) in there]
+        return [row[-1] for row in sorted(due, key=lambda row: row[:-1])[:limit]]
+
+    def _is_there(self, watcher: WatcherRecord) -> bool:
+        kept = self._inside(watcher.run_id)
+        at = (watcher.path, watcher.ix)
+        # One that this batch put in the same place is another.
+        return kept is not None and (kept.watchers or {}).get(at) == watcher
 
     def next_deadline(self) -> int | None:
         found = [
@@ -207,9 +217,10 @@ class WaitRows(LookedAt):
             self._gone_signals[signal.signal_id] = None
 
     def expired_signals(self, limit: int) -> list[SignalRecord]:
-        stored: list[SignalRecord] = self._answer("expiries", limit + 1)
-        expired = [one for one in stored[:limit] if (one.expires_at or 0) < self.now]
-        return [one for one in expired if self._is_buffered(one)]
+        stored = self._first_of(limit + 1, self._is_buffered, "expiries")
+        mine = [one for one in self._added_signals.values() if one.expires_at is not None]
+        expired = [one for one in (*stored, *mine) if (one.expires_at or 0) < self.now]
+        return sorted(expired, key=lambda one: (one.expires_at or 0, one.position))[:limit]
 
     def _is_buffered(self, signal: SignalRecord) -> bool:
         kept = self._inside(signal.run_id)

@@ -181,8 +181,9 @@ class Fetcher:
                 )
                 return min((_decode_place(one) for one in row if one is not None), default=None)
             case "orphans":
-                owners = await self.dead_owners(connection)
-                row = await self.row(connection, "orphans", owners=owners, limit=args[0])
+                gone, limit = args
+                owners = [*await self.dead_owners(connection), *gone]
+                row = await self.row(connection, "orphans", owners=owners, limit=limit)
                 return decode_ids(row[0])
             case "ready":
                 known, now, limit = args
