@@ -7,6 +7,7 @@ BENCH  ?= .venv-bench
 JOBS   ?= 2
 KILLS  ?= 1000
 EXAMPLES ?= 2000
+ROUNDS ?= 2000
 ARGS   ?=
 
 UV := $(shell command -v uv 2>/dev/null)
@@ -21,7 +22,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PERDURE_TEST_REQUIRE_SERVERS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt bench crash fuzz clean
+.PHONY: help setup demo test check fmt bench crash fuzz races clean
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +54,9 @@ crash: $(READY)  ## Kill workers 1,000 times and check what survived (KILLS=n)
 
 fuzz: $(READY)  ## Run the property tests with many more examples (EXAMPLES=n)
 	PERDURE_FUZZ_EXAMPLES=$(EXAMPLES) $(RUN) pytest -q -n $(JOBS) --dist worksteal --timeout 0 -m hypothesis $(ARGS)
+
+races: $(READY)  ## Let processes race on one store, 2,000 rounds of each pair (ROUNDS=n)
+	PERDURE_RACE_ROUNDS=$(ROUNDS) $(RUN) pytest -q -n $(JOBS) --dist worksteal --timeout 0 tests/races $(ARGS)
 
 clean:  ## Remove environments, caches and build output
 	rm -rf .venv .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
