@@ -10,11 +10,12 @@ from perdure.model.outcomes import (
     Fenced,
     Finished,
     Moved,
+    NotFound,
     Refusal,
     Started,
     Steered,
 )
-from perdure.testing.conformance.words import done, run, signal, wait
+from perdure.testing.conformance.words import done, error, run, signal, wait
 
 # --- starting ---
 
@@ -226,6 +227,29 @@ def test_a_pause_against_the_suspend(race: Race) -> None:
 
 
 # --- forgetting ---
+
+
+def test_a_prune_against_a_retry(race: Race) -> None:
+    """The run is gone, or it lives and is whole; never a part of it."""
+    seen: Counter[str] = Counter()
+    for number in range(race.rounds):
+        run_id = f"r{number}"
+        race.start(run_id)
+        failed = {"status": "failed", "error": error("no", path="s")}
+        race.a.apply(race.turn(ops.Finish, run_id, steps=(done("s"),), **failed))
+        race.clock.set(race.clock.now() + 1)
+        pruned, retried = race.meet(
+            ops.Prune(finished_before=race.clock.now(), limit=10), ops.Retry(run_id=run_id)
+        )
+        now = race.a.do(race.a.store.run(run_id))
+        history = race.a.do(race.a.store.history(run_id))
+        if isinstance(retried, Steered):
+            assert (pruned.count, now.status, len(history)) == (0, "ready", 2)
+        else:
+            assert retried == NotFound(run_id)
+            assert (pruned.count, now, history) == (1, None, [])
+        seen[type(retried).__name__] += 1
+    assert_both(seen)
 
 
 def test_two_prunes_forget_each_run_once(race: Race) -> None:

@@ -3,12 +3,13 @@
 from collections import Counter
 from typing import Any
 
+import msgspec
 from racing import Race, assert_both
 
 from perdure.model import ops
 from perdure.model.outcomes import CursorMoved, Fenced, Refusal
-from perdure.model.records import SubscriptionRecord
-from perdure.testing.conformance.words import declared, effect
+from perdure.model.records import ChannelRecord, SubscriptionRecord
+from perdure.testing.conformance.words import declared, effect, entry
 
 
 def events(race: Race, count: int) -> None:
@@ -114,6 +115,23 @@ def test_an_advance_that_starts_a_run_against_a_start_of_the_same_key(race: Race
         (by_reader,) = moved.outcomes
         assert by_reader.run.run_id == started.run.run_id
         assert sorted((by_reader.created, started.created)) == [False, True]
+
+
+def test_two_that_declare_what_they_have_seen(race: Race) -> None:
+    """Each tells only what it knows itself; the catalogue has both."""
+    for number in range(race.rounds):
+        one, other = (
+            declared(workflow=f"w{number}", strict=False, **{name: entry()}) for name in ("x", "y")
+        )
+        race.meet(
+            ops.Declare(workflows=(one,)),
+            ops.Declare(
+                workflows=(other,),
+                channels=(ChannelRecord(kind="topic", name=f"t{number}", schema=None),),
+            ),
+        )
+        (found,) = [one for one in race.a.do(race.a.store.catalogue()) if one.name == f"w{number}"]
+        assert sorted(msgspec.json.decode(found.signals)) == ["x", "y"]
 
 
 def test_a_declaration_against_the_send_that_it_forbids(race: Race) -> None:

@@ -71,6 +71,19 @@ def test_a_deadline_against_the_signal(race: Race) -> None:
     assert_both(seen)
 
 
+def test_two_that_fire_the_same_timers(race: Race) -> None:
+    """Each wait ends once, whoever finds it."""
+    for number in range(race.rounds // 4):
+        run_ids = [f"r{number}-{at}" for at in range(6)]
+        race.start_waiting(run_ids, wait("w", timer("1s")))
+        race.clock.set(race.clock.now() + 1_000_000)
+        fired = race.meet(ops.FireTimers(limit=4), ops.FireTimers(limit=4))
+        left = race.a.apply(ops.FireTimers(limit=10))
+        assert sum(one.count for one in (*fired, *left)) == 6
+        for run_id in run_ids:
+            assert (race.run(run_id).revision, race.step(run_id).winner) == (1, 0)
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_two_senders_of_a_signal_of_which_the_first_counts(race: Race, waits: bool) -> None:
     winners: Counter[bool] = Counter()

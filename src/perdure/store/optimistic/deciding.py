@@ -129,6 +129,11 @@ class Decider:
         for _ in range(_looks_max):
             if needs:
                 await self._backend.fetch(looks, needs)
+            if looks.are_overtaken:
+                # What another process wrote between two looks. The newer is known by now; answers are asked for anew.
+                looks = Looks(self.known)
+                needs = set(_foreseen(self.known, batch))
+                continue
             tables = OptimisticTables(
                 looks,
                 now=self._backend.now(),

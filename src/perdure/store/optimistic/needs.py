@@ -69,7 +69,7 @@ class Looks:
     """What was looked up for one decision, call after call.
 
     A decision may rest on several looks. What was seen at one version of a run or unit must not be taken for that of a
-    later look: the version that was seen first stays, and if another was seen since, the commit will tell.
+    later look: if another version was seen since, the looks do not fit together and the decision begins anew.
     """
 
     def __init__(self, known: Known) -> None:
@@ -77,20 +77,21 @@ class Looks:
         self.answers: dict[Need, Any] = {}
         self._runs: dict[str, int] = {}
         self._units: dict[Unit, int] = {}
+        self.are_overtaken = False
 
     def learn_run(self, found: Slice) -> None:
-        if self._runs.setdefault(found.run.run_id, found.change) == found.change:
-            self.known.learn_run(found)
+        if self._runs.setdefault(found.run.run_id, found.change) != found.change:
+            self.are_overtaken = True
+        self.known.learn_run(found)
 
     def learn_none(self, run_id: str) -> None:
         """There is no such run."""
-        if run_id not in self._runs:
-            self.known.runs.pop(run_id, None)
-            self.answers["run", run_id] = None
+        if run_id in self._runs:
+            self.are_overtaken = True
+        self.known.runs.pop(run_id, None)
+        self.answers["run", run_id] = None
 
-    def learn_unit(self, unit: Unit, version: int) -> bool:
-        """Whether what was read along with it counts."""
+    def learn_unit(self, unit: Unit, version: int) -> None:
         if self._units.setdefault(unit, version) != version:
-            return False
+            self.are_overtaken = True
         self.known.learn_unit(unit, version)
-        return True

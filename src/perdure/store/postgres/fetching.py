@@ -207,12 +207,12 @@ class Fetcher:
                 lines, version = await self.row(
                     connection, "workflow", name=args[0], version=args[1]
                 )
-                if looks.learn_unit(CATALOGUE, version):
-                    looks.known.workflows[args[0], args[1]] = _first(decode_workflows(lines))
+                looks.learn_unit(CATALOGUE, version)
+                looks.known.workflows[args[0], args[1]] = _first(decode_workflows(lines))
             case "channel":
                 lines, version = await self.row(connection, "channel", kind=args[0], name=args[1])
-                if looks.learn_unit(CATALOGUE, version):
-                    looks.known.channels[args[0], args[1]] = _first(decode_channels(lines))
+                looks.learn_unit(CATALOGUE, version)
+                looks.known.channels[args[0], args[1]] = _first(decode_channels(lines))
             case _:
                 raise AssertionError(f"nobody knows how to look up {need!r}")
         return None
@@ -300,12 +300,12 @@ def _units_of(need: Need) -> Iterable[Unit]:
 
 def _learn_units(looks: Looks, row: Any) -> None:
     for kind, name, version in _decode_units(row["units"] or "[]"):
-        counts = looks.learn_unit((kind, name), version)
-        if (kind, name) == FAN_OUTS and counts and row["fan_outs"] is not None:
+        looks.learn_unit((kind, name), version)
+        if (kind, name) == FAN_OUTS and row["fan_outs"] is not None:
             looks.known.fan_outs[:] = decode_positions(row["fan_outs"])
     for name, version, watched, newest in _decode_topics(row["topics"] or "[]"):
-        if looks.learn_unit(("topic", name), version):
-            looks.known.topics[name] = Topic(version, watched, newest)
+        looks.learn_unit(("topic", name), version)
+        looks.known.topics[name] = Topic(version, watched, newest)
 
 
 def _learn_runs(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:

@@ -1,0 +1,129 @@
+"""Orders that chance would seldom bring about: a process is held at one place until another has done its part.
+
+`held` stops a process before one of its calls to the server, that is between a look, a decision and the commit. An
+`Outsider` stops a batch inside its commit, between what it has compared and what it writes: by a row that it has
+inserted itself and not committed, so that the batch must wait for it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+from racing import Process
+
+_patience_s = 30
+
+
+class Hold:
+    """Where a process stands still."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go = threading.Event()
+
+    def wait(self) -> None:
+        """Until the process has come there."""
+        assert self.reached.wait(_patience_s), (
+            "the process never came to the place where it is held"
+        )
+
+
+@contextmanager
+def held(process: Process, call: str, nth: int = 1) -> Iterator[Hold]:
+    """Hold a process before its nth `fetch` or `commit` from now on."""
+    hold, store, calls = Hold(), process.store, 0
+    made = getattr(store, call)
+
+    async def stand_still(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            hold.reached.set()
+            # The loop is this process's own: all of it stands still.
+            assert hold.go.wait(_patience_s)
+        return await made(*args)
+
+    setattr(store, call, stand_still)
+    try:
+        yield hold
+    finally:
+        hold.go.set()
+        delattr(store, call)
+
+
+class Outsider:
+    """A connection that is no store's, in the namespace of a race."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._connection: Any = self._loop.run_until_complete(
+            asyncpg.connect(url, server_settings={"search_path": schema})
+        )
+
+    def execute(self, statement: str, *values: object) -> None:
+        self._loop.run_until_complete(self._connection.execute(statement, *values))
+
+    def fetchval(self, statement: str, *values: object) -> Any:
+        return self._loop.run_until_complete(self._connection.fetchval(statement, *values))
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._connection.close())
+        self._loop.close()
+
+    # --- holding ---
+
+    def hold_step(self, run_id: str, path: str) -> None:
+        """Whoever adds this step waits."""
+        self.execute("begin")
+        self.execute(
+            "insert into steps (run_id, generation, path, kind, name, state, seq, attempt, started_at, superseded) "
+            "values ($1, 0, $2, 'step', '', 'done', 0, 1, 0, 0)",
+            run_id,
+            path,
+        )
+
+    def hold_event(self, event_id: str) -> None:
+        """Whoever appends this event waits, with the end of the ledger in its hands."""
+        self.execute("begin")
+        self.execute(
+            "insert into events (position, event_id, type, payload, occurred_at, recorded_at, depth) "
+            "values (1::bigint << 50, $1, 'held', '1', 0, 0, 0)",
+            event_id,
+        )
+
+    def hold_run(self, run_id: str) -> None:
+        """Whoever changes this run waits."""
+        self.execute("begin")
+        self.execute("select 1 from runs where run_id = $1 for update", run_id)
+
+    def release(self) -> None:
+        self.execute("rollback")
+
+    def waiting(self) -> int:
+        """How many wait for this connection, or for one that does."""
+        count: int = self.fetchval(
+            "with recursive behind (pid) as ("
+            " select a.pid from pg_stat_activity as a where pg_backend_pid() = any (pg_blocking_pids(a.pid))"
+            " union"
+            " select a.pid from behind as b join pg_stat_activity as a on b.pid = any (pg_blocking_pids(a.pid))"
+            ") select count(*) from behind"
+        )
+        return count
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Ask the server again and again; each question is a round trip, so nothing spins."""
+        for _ in range(20_000):
+            if holds():
+                return
+        raise AssertionError("what was waited for never came")
+
+    def until_held(self, count: int = 1) -> None:
+        self.until(lambda: self.waiting() >= count)
+
+    def until_settled(self, one: "Future[Any]", count: int) -> None:
+        """Until that one has its answer, or waits as well."""
+        self.until(lambda: self.waiting() >= count or one.done())

@@ -1,0 +1,70 @@
+"""Decisions that rest on several looks, overtaken between two of them: they are made anew, on what is there by then.
+
+For stores that decide away from the rows (store/optimistic). One process is held between its calls, the other does
+its whole part meanwhile, and what comes of both must be as if one had come after the other.
+"""
+
+import pytest
+from holding import held
+from racing import Race
+
+from perdure.model import ops
+from perdure.model.outcomes import NotFound, Refusal, Steered
+from perdure.model.records import ChannelRecord
+from perdure.testing.conformance.words import (
+    declared,
+    done,
+    entry,
+    error,
+)
+
+
+@pytest.fixture(params=["postgres"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def fail(race: Race, run_id: str) -> None:
+    race.start(run_id)
+    failed = {"status": "failed", "error": error("no", path="s")}
+    race.a.apply(race.turn(ops.Finish, run_id, steps=(done("s"),), **failed))
+
+
+def test_a_run_that_changes_between_two_looks(race: Race) -> None:
+    fail(race, "r")
+    with held(race.b, "fetch", 2) as hold:
+        late = race.b.begin(race.b.d.retry("r"))
+        hold.wait()
+        assert race.a.apply(ops.Retry(run_id="r")) == [Steered("r", "ready", True)]
+        hold.go.set()
+        assert isinstance(late.result(timeout=30), Refusal)
+    assert race.run("r").revision == 1
+
+
+def test_a_run_that_goes_between_two_looks(race: Race) -> None:
+    fail(race, "r")
+    race.clock.set(race.clock.now() + 1)
+    with held(race.b, "fetch", 2) as hold:
+        late = race.b.begin(race.b.d.retry("r"))
+        hold.wait()
+        race.a.apply(ops.Prune(finished_before=race.clock.now(), limit=1))
+        hold.go.set()
+        assert late.result(timeout=30) == NotFound("r")
+
+
+def test_a_catalogue_that_changes_between_two_looks(race: Race) -> None:
+    """The emit asks for its topic at once, the signal for its workflow when its run is known."""
+    race.start("r", workflow="strict")
+    batch = (race.b.d.emit_op("tick"), race.b.d.signal_op("r", "go"))
+    with held(race.b, "fetch", 2) as hold:
+        late = race.b.begin(race.b.d.batch(*batch))
+        hold.wait()
+        schema = ChannelRecord(kind="topic", name="tick", schema='{"type":"string"}')
+        known = declared(workflow="strict", other=entry())
+        race.a.apply(ops.Declare(workflows=(known,), channels=(schema,)))
+        hold.go.set()
+        (emitted,), sent = late.result(timeout=30)
+    assert (emitted.code, sent.code) == ("invalid_payload", "unknown_signal")
+
+
+# --- inside the commit ---
