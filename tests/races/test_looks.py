@@ -67,4 +67,36 @@ def test_a_catalogue_that_changes_between_two_looks(race: Race) -> None:
     assert (emitted.code, sent.code) == ("invalid_payload", "unknown_signal")
 
 
+@pytest.mark.parametrize("steer", [ops.Cancel, ops.Terminate])
+def test_a_child_that_is_started_while_its_parent_is_steered(
+    race: Race, steer: type[ops.Cancel | ops.Terminate]
+) -> None:
+    """The owner's numbers are behind those of the steering process, and so cannot tell it of the child."""
+    race.start("parent")
+    race.b.apply(*(race.b.d.put_op("ahead") for _ in range(20)))
+    start = race.a.d.start_op("child", owner="worker-a", parent_run_id="parent")
+    send = race.turn(ops.RecordSend, "parent", path="s", name="s", kind="start", send=start)
+    with held(race.b, "commit") as hold:
+        late = race.b.begin(race.b.d.apply(steer(run_id="parent")))
+        hold.wait()
+        race.a.apply(send)
+        hold.go.set()
+        assert late.result(timeout=30).changed
+    now = race.run("child")
+    assert now.cancel_requested or now.status == "terminated"
+
+
+def test_a_run_that_is_pruned_while_another_is_started_by_it(race: Race) -> None:
+    race.start("parent")
+    race.a.apply(race.turn(ops.Finish, "parent", status="completed", output="1"))
+    race.clock.set(race.clock.now() + 1)
+    with held(race.b, "commit") as hold:
+        late = race.b.begin(race.b.d.prune(finished_before=race.clock.now()))
+        hold.wait()
+        race.start("child", parent_run_id="parent")
+        hold.go.set()
+        assert late.result(timeout=30).count == 0
+    assert race.run("parent").status == "completed"
+
+
 # --- inside the commit ---

@@ -194,6 +194,46 @@ def test_a_finish_against_a_cancel(race: Race) -> None:
     assert_both(seen)
 
 
+def test_the_start_of_a_child_against_the_cancel_of_its_parent(race: Race) -> None:
+    """A child that was there is cancelled too; one that is started afterwards is told at birth."""
+    seen: Counter[bool] = Counter()
+    for number in range(race.rounds):
+        parent, child = f"p{number}", f"c{number}"
+        race.start(parent)
+        start = race.a.d.start_op(child, owner="worker-a", parent_run_id=parent)
+        _, cancelled = race.meet(
+            race.turn(ops.RecordSend, parent, path="s", name="s", kind="start", send=start),
+            ops.Cancel(run_id=parent),
+        )
+        assert cancelled == Steered(parent, "running", True)
+        now = race.run(child)
+        assert now.cancel_requested
+        seen[now.revision > 0] += 1
+        # The canceller's numbers are ahead of the owner's, so that they cannot tell it of the child.
+        race.b.apply(*(race.b.d.put_op("ahead") for _ in range(5)))
+    assert_both(seen)
+
+
+def test_the_start_of_a_child_against_the_end_of_its_parent(race: Race) -> None:
+    """Terminated with its parent, or started by a run that has ended: never one that lives on unseen."""
+    seen: Counter[str] = Counter()
+    for number in range(race.rounds):
+        parent, child = f"p{number}", f"c{number}"
+        race.start(parent)
+        start = race.a.d.start_op(child, owner="worker-a", parent_run_id=parent)
+        sent, _ = race.meet(
+            race.turn(ops.RecordSend, parent, path="s", name="s", kind="start", send=start),
+            ops.Terminate(run_id=parent),
+        )
+        found = race.a.do(race.a.store.run(child))
+        assert (None if found is None else found.status) == (
+            "terminated" if isinstance(sent, Advanced) else None
+        )
+        seen[type(sent).__name__] += 1
+        race.b.apply(*(race.b.d.put_op("ahead") for _ in range(5)))
+    assert_both(seen)
+
+
 def test_the_end_of_a_run_against_the_wait_for_it(race: Race) -> None:
     seen: Counter[bool] = Counter()
     for number in range(race.rounds):
@@ -249,6 +289,24 @@ def test_a_prune_against_a_retry(race: Race) -> None:
             assert retried == NotFound(run_id)
             assert (pruned.count, now, history) == (1, None, [])
         seen[type(retried).__name__] += 1
+    assert_both(seen)
+
+
+def test_a_prune_against_those_who_refer_to_the_run(race: Race) -> None:
+    """A run that has ended is gone for a child that is started, or stays for as long as the child lives."""
+    seen: Counter[bool] = Counter()
+    for number in range(race.rounds):
+        parent, child = f"p{number}", f"c{number}"
+        race.start(parent)
+        race.a.apply(race.turn(ops.Finish, parent, status="completed", output="1"))
+        race.clock.set(race.clock.now() + 1)
+        start = race.b.d.start_op(child, owner="worker-b", parent_run_id=parent, depth=7)
+        race.meet(ops.Prune(finished_before=race.clock.now(), limit=10), start)
+        there = race.a.do(race.a.store.run(parent)) is not None
+        # Of a parent that it found the child is one deeper; else it has the depth that it was given.
+        assert race.run(child).depth == (1 if there else 7)
+        seen[there] += 1
+        race.b.apply(race.turn(ops.Finish, child, status="completed", output="1"))
     assert_both(seen)
 
 

@@ -1,8 +1,8 @@
 """What this process knows of the store, and as of which version: nothing here is trusted without being compared.
 
 A run is known as a slice: its row, and as much of what belongs to it as was looked at. Its version is the `change` of
-its row, which moves with everything that a slice can hold, also with those who wait for the run to end. Plain results
-of steps are not in it: only the owner asks for them, and they never change.
+its row, which moves with everything that a slice can hold, also with those who wait for the run to end and with every
+run that it starts. Plain results of steps are not in it: only the owner asks for them, and they never change.
 
 Topics, queues, the catalogue and the few rows of readers have a version in a table of their own (`units`). That of a
 topic moves when somebody opens a wait on it, so that an emitter knows whether it has seen all who wait.

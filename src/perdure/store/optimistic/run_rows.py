@@ -40,6 +40,11 @@ class RunRows(LookedAt):
         self._work[run_id] = Slice.born(run)
         self._new_runs[run_id] = None
         self._note_child(run)
+        parent_id = run.parent_run_id
+        if parent_id is not None and self._slice(parent_id) is not None:
+            # Whoever decides about all children of a run, or about a run that has none, sees by its version that
+            # there is one more.
+            self._mine(parent_id)
 
     def _note_child(self, run: RunRecord) -> None:
         if run.parent_run_id is not None:
