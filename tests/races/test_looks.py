@@ -9,7 +9,7 @@ from holding import held
 from racing import Race
 
 from perdure.model import ops
-from perdure.model.outcomes import NotFound, Refusal, Steered
+from perdure.model.outcomes import Buffered, NotFound, Refusal, Steered
 from perdure.model.records import ChannelRecord
 from perdure.testing.conformance.words import (
     declared,
@@ -65,6 +65,20 @@ def test_a_catalogue_that_changes_between_two_looks(race: Race) -> None:
         hold.go.set()
         (emitted,), sent = late.result(timeout=30)
     assert (emitted.code, sent.code) == ("invalid_payload", "unknown_signal")
+
+
+def test_a_dead_letter_that_goes_between_two_looks(race: Race) -> None:
+    """It is read before the run that it belongs to is known; by whose version it counts."""
+    race.start("r", "to")
+    race.a.apply(race.a.d.signal_op("r", "go", on_end="dead_letter", signal_id="letter"))
+    race.a.apply(race.turn(ops.Finish, "r", status="completed", output="1"))
+    with held(race.b, "fetch", 2) as hold:
+        late = race.b.begin(race.b.d.resend("letter", to="to"))
+        hold.wait()
+        assert isinstance(race.a.do(race.a.d.resend("letter", to="to")), Buffered)
+        hold.go.set()
+        assert late.result(timeout=30).code == "no_dead_letter"
+    assert len(race.a.do(race.a.d.payloads("to"))) == 1
 
 
 @pytest.mark.parametrize("steer", [ops.Cancel, ops.Terminate])

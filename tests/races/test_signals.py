@@ -225,6 +225,29 @@ def test_a_signal_against_the_close_of_its_wait(race: Race) -> None:
     assert_both(seen)
 
 
+def test_a_dead_letter_that_two_send_again(race: Race) -> None:
+    """One of them does; the other is told that there is none."""
+    winners: Counter[bool] = Counter()
+    for number in range(race.rounds):
+        run_id = f"r{number}"
+        race.start(run_id, f"to{number}")
+        send = race.a.d.signal_op(run_id, "go", on_end="dead_letter", signal_id=f"l{number}")
+        race.a.apply(send)
+        race.a.apply(race.turn(ops.Finish, run_id, status="completed", output="1"))
+        outcomes = race.meet(
+            *(
+                ops.ResendDeadLetter(
+                    dead_letter_id=f"l{number}", signal_id=f"{one}{number}", run_id=f"to{number}"
+                )
+                for one in "ab"
+            )
+        )
+        assert sorted(type(one).__name__ for one in outcomes) == ["Buffered", "Refusal"]
+        assert len(race.b.do(race.b.d.payloads(f"to{number}"))) == 1
+        winners[isinstance(outcomes[0], Buffered)] += 1
+    assert_both(winners)
+
+
 def test_a_delivery_against_the_suspend_of_another_branch(race: Race) -> None:
     """Whoever parks has seen what was delivered, or is refused: nothing happens behind its back."""
     seen: Counter[str] = Counter()

@@ -93,5 +93,6 @@ class FactRows(LookedAt):
         if letter is None:
             return
         self._mine(letter.run_id)
+        if dead_letter_id not in self._letters:
+            self._gone_letters[dead_letter_id] = None
         self._letters[dead_letter_id] = None
-        self._gone_letters[dead_letter_id] = None

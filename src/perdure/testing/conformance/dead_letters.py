@@ -1,5 +1,8 @@
 """Dead letters: signals that nobody could take any more, listed and sent again."""
 
+from typing import Any
+
+from perdure.model import ops
 from perdure.model.outcomes import Buffered, Delivered, Finished, NotFound, Refusal
 from perdure.model.records import DeadLetterRecord
 from perdure.testing.conformance.driver import Driver
@@ -44,6 +47,33 @@ class TestDeadLetters(Subject):
         assert isinstance(await d.resend(letter, to="r1"), Buffered)
         assert await d.payloads("r1") == ["1"]
         assert await d.store.dead_letters(None, "", 10) == []
+
+    async def test_a_letter_may_be_sent_again_in_the_batch_that_made_it(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.start("r2")
+        await d.signal("r1", "go", "1", signal_id="s1", on_end="dead_letter")
+        now = await d.run("r1")
+        turn: dict[str, Any] = {"run_id": "r1", "fence": now.fence, "revision": now.revision}
+        _, answer = await d.batch(
+            ops.Finish(**turn, status="completed", output="1"),
+            ops.ResendDeadLetter(dead_letter_id="s1", signal_id="s2", run_id="r2"),
+        )
+        assert isinstance(answer, Buffered)
+        assert await d.store.dead_letters(None, "", 10) == []
+
+    async def test_a_letter_may_be_sent_again_in_the_batch_that_forgets_its_run(
+        self, d: Driver
+    ) -> None:
+        (letter,) = await bury(d, "1")
+        await d.start("r2")
+        d.advance("1h")
+        answer, _ = await d.batch(
+            ops.ResendDeadLetter(dead_letter_id=letter, signal_id="s2", run_id="r2"),
+            ops.Prune(finished_before=d.clock.now(), limit=10),
+        )
+        assert isinstance(answer, Buffered)
+        assert await d.payloads("r2") == ["1"]
+        assert await d.store.run("dead") is None
 
     async def test_a_first_whose_branch_left_can_be_sent_again_and_is_still_the_first(
         self, d: Driver

@@ -268,6 +268,17 @@ declare
     v_count bigint;
     v_wanted bigint;
 begin
+    -- Before the runs, which take theirs along: each of these must be there.
+    if p_rest -> 'gone_letters' is not null then
+        with gone as (
+            delete from dead_letters as d using json_array_elements_text(p_rest -> 'gone_letters') as g
+            where d.dead_letter_id = g returning 1
+        )
+        select count(*), json_array_length(p_rest -> 'gone_letters') into v_count, v_wanted from gone;
+        if v_count <> v_wanted then
+            raise exception '% of % dead letters were there', v_count, v_wanted using errcode = 'PD003';
+        end if;
+    end if;
     if p_rest -> 'gone_runs' is not null then
         v_run_ids := array(select json_array_elements_text(p_rest -> 'gone_runs'));
         delete from runs where run_id = any (v_run_ids);
@@ -298,16 +309,6 @@ begin
         select count(*), json_array_length(p_rest -> 'gone_keys') into v_count, v_wanted from gone;
         if v_count <> v_wanted then
             raise exception '% of % keys were there to be deleted', v_count, v_wanted using errcode = 'PD003';
-        end if;
-    end if;
-    if p_rest -> 'gone_letters' is not null then
-        with gone as (
-            delete from dead_letters as d using json_array_elements_text(p_rest -> 'gone_letters') as g
-            where d.dead_letter_id = g returning 1
-        )
-        select count(*), json_array_length(p_rest -> 'gone_letters') into v_count, v_wanted from gone;
-        if v_count <> v_wanted then
-            raise exception '% of % dead letters were there', v_count, v_wanted using errcode = 'PD003';
         end if;
     end if;
     if p_rest -> 'gone_outbox' is not null then
