@@ -16,6 +16,10 @@ from perdure.testing.conformance.words import (
     done,
     entry,
     error,
+    queue,
+    timer,
+    topic,
+    wait,
 )
 
 
@@ -111,6 +115,20 @@ def test_a_run_that_is_pruned_while_another_is_started_by_it(race: Race) -> None
         hold.go.set()
         assert late.result(timeout=30).count == 0
     assert race.run("parent").status == "completed"
+
+
+def test_an_item_is_behind_those_that_were_put_before_by_a_process_that_counts_further(
+    race: Race,
+) -> None:
+    """Also when the queue was empty in between, and one that was taken comes back to its place."""
+    race.start("r")
+    race.a.apply(*(race.a.d.put_op("ahead") for _ in range(20)))
+    race.a.apply(race.a.d.put_op("q", "1"))
+    take = wait("w", topic("never"), timer("1h"))
+    race.a.apply(race.turn(ops.Suspend, "r", waits=(take, wait("i", queue("q"))), park=False))
+    race.b.apply(race.b.d.put_op("q", "2"))
+    race.a.apply(race.turn(ops.RecordStep, "r", closed=("i",)))
+    assert race.a.do(race.a.d.items("q")) == ["1", "2"]
 
 
 # --- inside the commit ---

@@ -171,6 +171,28 @@ def test_two_that_recover_what_nobody_runs_any_more(race: Race) -> None:
         assert {race.run(one).revision for one in run_ids} == {1}
 
 
+def test_a_result_of_the_owner_against_a_delivery_from_elsewhere(race: Race) -> None:
+    """Their order is part of the run's history: whoever comes second has the greater number, whoever gives it.
+
+    The owner's results do not touch the row of the run, and its numbers may be far ahead of those of the others.
+    """
+    seen: Counter[int] = Counter()
+    for number in range(race.rounds):
+        run_id = f"r{number}"
+        race.start(run_id)
+        race.a.apply(race.turn(ops.Suspend, run_id, waits=(wait("w", signal("go")),), park=False))
+        record = race.turn(ops.RecordStep, run_id, steps=(done("s"), done("t")))
+        recorded, _ = race.meet(record, race.b.d.signal_op(run_id, "go"))
+        wait_seq, first, last = (race.step(run_id, path).seq for path in "wst")
+        assert first < last
+        assert last < wait_seq if recorded.revision == 0 else wait_seq < first
+        seen[recorded.revision] += 1
+        # Now the one and now the other is ahead.
+        ahead = (race.a, race.b)[number % 2]
+        ahead.apply(ahead.d.put_op("ahead"), ahead.d.put_op("ahead"), ahead.d.put_op("ahead"))
+    assert_both(seen)
+
+
 # --- steering and ending ---
 
 

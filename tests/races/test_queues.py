@@ -5,7 +5,7 @@ from collections import Counter
 from racing import Race, assert_both
 
 from perdure.model import ops
-from perdure.model.outcomes import Delivered
+from perdure.model.outcomes import Delivered, Duplicate, Queued
 from perdure.testing.conformance.words import queue, timer, wait
 
 
@@ -71,6 +71,25 @@ def test_two_puts_against_two_that_wait(race: Race) -> None:
         outcomes = race.meet(*(put(f"{one}{number}") for one in "ab"))
         assert {one.run_id for one in outcomes} == {f"a{number}", f"b{number}"}
     assert race.a.do(race.a.store.queues()) == {}
+
+
+def test_two_puts_with_one_key_have_one_effect(race: Race) -> None:
+    for number in range(race.rounds):
+        outcomes = race.meet(*(put(f"{one}{number}", key=f"k{number}") for one in "ab"))
+        (first,) = [one for one in outcomes if isinstance(one, Queued)]
+        assert [one.of for one in outcomes if isinstance(one, Duplicate)] == [first]
+    assert race.a.do(race.a.store.queues()) == {"q": race.rounds}
+
+
+def test_items_of_two_processes_keep_the_order_of_their_puts(race: Race) -> None:
+    """Whoever has put much elsewhere counts from a greater number; that must not let its items go last."""
+    race.a.apply(*(put(f"elsewhere{at}", "elsewhere") for at in range(50)))
+    order = []
+    for number in range(race.rounds):
+        process = (race.a, race.b)[number % 2]
+        process.apply(put(f"i{number}", payload=str(number)))
+        order.append(str(number))
+    assert race.a.do(race.a.d.items("q")) == order[:1000]
 
 
 def test_an_item_against_the_deadline(race: Race) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from racing import Race, assert_both
 
 from perdure.model import ops
-from perdure.model.outcomes import CursorMoved, Fenced, Refusal
+from perdure.model.outcomes import CursorMoved, Fenced, Moved, Refusal
 from perdure.model.records import ChannelRecord, SubscriptionRecord
 from perdure.testing.conformance.words import declared, effect, entry
 
@@ -58,6 +58,17 @@ def test_two_claims_of_one_consumer(race: Race) -> None:
     assert_both(winners)
 
 
+def test_two_advances_of_one_cursor(race: Race) -> None:
+    """Their effects happen once: the second finds the cursor moved, and does nothing."""
+    events(race, race.rounds)
+    read(race)
+    for number in range(race.rounds):
+        outcomes = race.meet(*(advance(7, number, f"{one}{number}") for one in "ab"))
+        assert sorted(type(one).__name__ for one in outcomes) == ["CursorMoved", "Moved"]
+    assert race.b.do(race.b.store.queues()) == {"q": race.rounds}
+    assert race.b.do(race.b.d.consumer("c")).position == race.rounds
+
+
 def test_a_rewind_against_the_advance_of_the_owner(race: Race) -> None:
     """A rewind is never lost: what comes after it begins there, and what began before it is refused."""
     events(race, 100)
@@ -94,6 +105,27 @@ def test_a_rewind_to_where_the_cursor_stands(race: Race) -> None:
         assert race.b.do(race.b.d.consumer("c")).position == 0
         assert isinstance(advanced, CursorMoved | Fenced)
         fence = steered.fence
+
+
+def test_an_event_that_is_read_and_fired_anew_at_once(race: Race) -> None:
+    """A key that one of them has finished keeps the other from doing it again."""
+    events(race, race.rounds)
+    read(race)
+    seen: Counter[str] = Counter()
+    for number in range(race.rounds):
+        at = race.a.do(race.a.d.consumer("c")).position
+        key = (f"k{number}",)
+        put = ops.Put(item_id=f"again{number}", queue="q", payload="1")
+        again = ops.CommitEffects(consumer="c", effects=(effect(put, at + 1),), finished=key)
+        advanced, counted = race.meet(advance(7, at, f"i{number}", finished=key), again)
+        if isinstance(advanced, Moved):
+            assert counted.count == 1
+            race.a.apply(ops.AdvanceCursor(name="c", fence=7, seen=at, position=at + 1))
+        else:
+            assert counted.count == 0
+        seen[type(advanced).__name__] += 1
+    assert race.b.do(race.b.store.queues()) == {"q": race.rounds}
+    assert_both(seen)
 
 
 def test_an_advance_that_starts_a_run_against_a_start_of_the_same_key(race: Race) -> None:

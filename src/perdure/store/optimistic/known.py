@@ -120,7 +120,11 @@ class Known:
         return known
 
     def learn_unit(self, unit: Unit, version: int) -> None:
-        """The version of a unit; what was known as of another one goes."""
+        """The version of a unit; what was known as of another one goes.
+
+        It is no smaller than any number given under it: whoever puts into a queue counts on from there.
+        """
+        self.seq = max(self.seq, version)
         if self.units.get(unit, version) == version:
             self.units[unit] = version
             return

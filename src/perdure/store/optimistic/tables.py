@@ -167,7 +167,7 @@ class OptimisticTables(
             known.runs[run_id] = kept
         for unit, bump in self._units.items():
             if bump:
-                known.units[unit] += 1
+                known.units[unit] = max(known.units[unit] + 1, self._seq)
         for topic in self._opened:
             known.topics[topic].watched = True
         for topic, events in self._by_topic.items():

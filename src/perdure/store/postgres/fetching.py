@@ -54,7 +54,7 @@ decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
 decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
 decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
 decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
-_decode_queues = msgspec.json.Decoder(list[tuple[list[ItemRecord], int]]).decode
+_decode_item_lists = msgspec.json.Decoder(list[list[ItemRecord]]).decode
 decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
 decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
 decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
@@ -357,11 +357,10 @@ def _answer(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
     answers.update(
         zip(asked["watching"], _decode_watcher_lists(row["watching"] or "[]"), strict=True)
     )
-    queues = _decode_queues(row["items"] or "[]")
+    items = _decode_item_lists(row["items"] or "[]")
     takers = _decode_watcher_lists(row["takers"] or "[]")
-    for need, (items, last), waiting in zip(asked["queue"], queues, takers, strict=True):
-        answers[need] = (items, waiting)
-        looks.known.seq = max(looks.known.seq, last)
+    for need, part, waiting in zip(asked["queue"], items, takers, strict=True):
+        answers[need] = (part, waiting)
 
 
 def _first(found: list[Record]) -> Record | None:

@@ -138,8 +138,9 @@ begin
     -- --- write: units and runs ---
 
     if p_units is not null then
+        -- No smaller than the numbers of this batch: whoever reads it counts on from there.
         insert into units as v (kind, name, version)
-        select u.kind, u.name, u.version + 1
+        select u.kind, u.name, greatest(u.version + 1, p_seq)
         from json_to_recordset(p_units) as u (kind text, name text, version bigint, bump boolean)
         where u.bump
         on conflict (kind, name) do update set version = excluded.version;

@@ -100,10 +100,7 @@ begin
     end if;
 
     if p_queues is not null then
-        -- With the first ones the place of the last: what is added comes after it.
-        select json_agg(json_build_array(found.rows, coalesce((
-            select i.position from queue_items as i where i.queue = asked.name order by i.position desc limit 1
-        ), 0)) order by asked.ordinality) into items
+        select json_agg(found.rows order by asked.ordinality) into items
         from rows from (
             json_to_recordset(p_queues) as (name text, "limit" bigint)
         ) with ordinality as asked (name, "limit", ordinality)
