@@ -4,9 +4,12 @@ For stores that decide away from the rows (store/optimistic). One process is hel
 its whole part meanwhile, and what comes of both must be as if one had come after the other.
 """
 
+from collections.abc import Iterator
+
 import pytest
-from holding import held
+from holding import Outsider, held
 from racing import Race
+from servers.namespaces import Lent
 
 from perdure.model import ops
 from perdure.model.outcomes import Buffered, NotFound, Refusal, Steered
@@ -132,3 +135,35 @@ def test_an_item_is_behind_those_that_were_put_before_by_a_process_that_counts_f
 
 
 # --- inside the commit ---
+
+
+@pytest.fixture
+def outsider(race: Race, postgres_url: str, lend_namespace: Lent) -> Iterator[Outsider]:
+    outsider = Outsider(postgres_url, race.a.store.schema)
+    yield outsider
+    outsider.close()
+
+
+def test_an_event_in_time_against_the_deadline_of_a_wait_with_a_filter(
+    race: Race, outsider: Outsider
+) -> None:
+    """A filter judges events outside the store, so an event does not touch the run that may wait for it.
+
+    The event is recorded at the deadline, and waits for its commit while the deadline is found to have passed. It
+    comes first on the ledger, so it is to be judged first.
+    """
+    race.start_waiting(["r"], wait("w", topic("tick", filter="payload > 1"), timer("1s")))
+    race.clock.set(race.clock.now() + 1_000_000)
+    outsider.hold_event("e")
+    emitting = race.b.begin(race.b.d.emit("tick", "2", event_id="e", fresh=True))
+    outsider.until_held()
+    race.clock.set(race.clock.now() + 1)
+    examined = race.a.do(race.a.d.head())
+    ending = race.a.begin(race.a.d.resolve_wait("r", None, examined=examined))
+    outsider.until_settled(ending, 2)
+    outsider.release()
+    emitted, ended = emitting.result(timeout=30), ending.result(timeout=30)
+    assert (emitted.position, ended) == (examined + 1, 0)
+    assert race.step("r").state == "open"
+    assert race.a.do(race.a.d.resolve_wait("r", emitted.position)) == 1
+    assert race.step("r").value == "2"

@@ -140,6 +140,21 @@ def test_two_emits_of_one_id_have_one_effect(race: Race) -> None:
         assert again.of.position == told.position
 
 
+def test_two_emits_that_say_the_same(race: Race) -> None:
+    """Of a topic that drops repeats, the second is one, whoever it is."""
+    for number in range(race.rounds):
+        events = [
+            ops.NewEvent(
+                event_id=f"{one}{number}", type="state", payload=str(number), repeats="drop"
+            )
+            for one in "ab"
+        ]
+        race.meet(*(ops.Emit(events=(one,)) for one in events))
+        told = [race.a.do(race.a.store.event(one.event_id)) for one in events]
+        first, second = sorted(told, key=lambda one: one.position)
+        assert (first.repeated, second.repeated) == (False, True)
+
+
 # --- many who wait ---
 
 

@@ -3,7 +3,7 @@
 --
 -- Locks are taken in one order by everybody, so that nobody waits in a circle: units by number, runs by id, the head of
 -- the ledger, and only then rows are written (keys in order, since a unique index waits like a lock). What is locked is
--- read by the NEXT statement: one that locks and reads at once would wait and then see the rows as they were before.
+-- read by a LATER statement: one that locks and reads at once would wait and then see the rows as they were before.
 --
 -- Rows come as arrays of JSON objects, the fields of a record by their names; what a batch has none of is null.
 -- Positions from 2^62 on are counted from the end of the ledger and are placed here. Marks are filled in by statements.py:
@@ -60,6 +60,7 @@ declare
     v_bumps boolean[];
     v_generations bigint[];
     v_stale_units json;
+    v_looked boolean;
     v_stale_runs json;
     v_seq bigint;
     v_recorded_at bigint;
@@ -87,13 +88,12 @@ begin
         ) as one;
 
         -- compare units
-        select json_agg(json_build_array(u.kind, u.name)) into v_stale_units
+        select
+            json_agg(json_build_array(u.kind, u.name)) filter (where coalesce(v.version, 0) <> u.version),
+            bool_or(u.newest is not null)
+        into v_stale_units, v_looked
         from json_to_recordset(p_units) as u (kind text, name text, version bigint, newest bigint)
-        left join units as v on v.kind = u.kind and v.name = u.name
-        where coalesce(v.version, 0) <> u.version
-        or (u.newest is not null and u.newest <> coalesce(
-            (select e.position from events as e where e.type = u.name order by e.position desc limit 1), 0
-        ));
+        left join units as v on v.kind = u.kind and v.name = u.name;
     end if;
 
     -- --- lock and compare: runs ---
@@ -123,6 +123,18 @@ begin
 
     if p_needs_head then
         select h.position, h.recorded_at into head, v_recorded_at from ledger_head as h for no key update;
+    end if;
+
+    if v_looked and v_stale_units is null then
+        -- compare events
+        -- Whoever opens a wait keeps those who emit to its topic away by the lock of the topic. Whoever only looked for
+        -- an event, and appends or lets a deadline pass because there was none, does so by the lock of the head: so
+        -- this is asked after it.
+        select json_agg(json_build_array(u.kind, u.name)) into v_stale_units
+        from json_to_recordset(p_units) as u (kind text, name text, newest bigint)
+        where u.newest is not null and u.newest <> coalesce(
+            (select e.position from events as e where e.type = u.name order by e.position desc limit 1), 0
+        );
     end if;
 
     if v_stale_units is not null or v_stale_runs is not null or v_seq is not null
