@@ -35,24 +35,38 @@ class Hold:
 @contextmanager
 def held(process: Process, call: str, nth: int = 1) -> Iterator[Hold]:
     """Hold a process before its nth `fetch` or `commit` from now on."""
-    hold, store, calls = Hold(), process.store, 0
-    made = getattr(store, call)
+    with _held(process.store, call, nth) as hold:
+        yield hold
 
-    async def stand_still(*args: Any) -> Any:
+
+@contextmanager
+def held_before_reading(process: Process, statement: str) -> Iterator[Hold]:
+    """Hold a process before the first statement of that name, within one of its looks."""
+    with _held(process.store._fetcher, "row", 1, statement) as hold:
+        yield hold
+
+
+@contextmanager
+def _held(target: Any, call: str, nth: int, among: str | None = None) -> Iterator[Hold]:
+    """Before the nth call, among those with that argument if one is given."""
+    hold, calls = Hold(), 0
+    made = getattr(target, call)
+
+    async def stand_still(*args: Any, **named: Any) -> Any:
         nonlocal calls
-        calls += 1
-        if calls == nth:
+        calls += among is None or among in args
+        if calls == nth and not hold.reached.is_set():
             hold.reached.set()
             # The loop is this process's own: all of it stands still.
             assert hold.go.wait(_patience_s)
-        return await made(*args)
+        return await made(*args, **named)
 
-    setattr(store, call, stand_still)
+    setattr(target, call, stand_still)
     try:
         yield hold
     finally:
         hold.go.set()
-        delattr(store, call)
+        delattr(target, call)
 
 
 class Outsider:

@@ -7,13 +7,13 @@ its whole part meanwhile, and what comes of both must be as if one had come afte
 from collections.abc import Iterator
 
 import pytest
-from holding import Outsider, held
+from holding import Outsider, held, held_before_reading
 from racing import Race
 from servers.namespaces import Lent
 
 from perdure.model import ops
 from perdure.model.outcomes import Buffered, NotFound, Refusal, Steered
-from perdure.model.records import ChannelRecord
+from perdure.model.records import ChannelRecord, ParkedRecord
 from perdure.testing.conformance.words import (
     declared,
     done,
@@ -118,6 +118,36 @@ def test_a_run_that_is_pruned_while_another_is_started_by_it(race: Race) -> None
         hold.go.set()
         assert late.result(timeout=30).count == 0
     assert race.run("parent").status == "completed"
+
+
+def test_a_run_that_is_pruned_while_it_is_looked_at(race: Race) -> None:
+    """That nobody refers to it was read before its version."""
+    race.start("parent")
+    race.a.apply(race.turn(ops.Finish, "parent", status="completed", output="1"))
+    race.clock.set(race.clock.now() + 1)
+    with held(race.b, "fetch", 2) as hold:
+        late = race.b.begin(race.b.d.prune(finished_before=race.clock.now()))
+        hold.wait()
+        race.start("child", parent_run_id="parent")
+        hold.go.set()
+        assert late.result(timeout=30).count == 0
+    assert race.run("parent").status == "completed"
+
+
+def test_an_event_that_is_parked_while_the_ledger_is_trimmed(race: Race) -> None:
+    """A consumer passes an event and parks it in one commit: retention must not see it passed and not parked."""
+    race.a.apply(*(race.a.d.emit_op("tick", event_id=f"e{at}") for at in range(1, 5)))
+    race.a.do(race.a.d.claim_consumer("c", "worker-a"))
+    parked = ParkedRecord(
+        consumer="c", position=2, event_id="e2", type="tick", reason="no", attempts=1, parked_at=0
+    )
+    with held_before_reading(race.b, "consumers") as hold:
+        late = race.b.begin(race.b.d.trim(keep=0))
+        hold.wait()
+        race.a.do(race.a.d.advance_cursor("c", 4, parked=(parked,)))
+        hold.go.set()
+        assert late.result(timeout=30).count == 1
+    assert race.a.do(race.a.store.span())[0] == 2
 
 
 def test_an_item_is_behind_those_that_were_put_before_by_a_process_that_counts_further(

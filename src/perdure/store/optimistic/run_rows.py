@@ -137,6 +137,9 @@ class RunRows(LookedAt):
         stored = self._first_of(limit, lambda one: not self._lives(one), "finished", at)
         mine = [one for one in self._work if one not in stored and self._is_past(one, at)]
         runs = [self.run(one) for one in (*stored, *mine)]
+        if any(("run", one) in self.missing for one in stored):
+            # That nobody refers to them is not in their slices: it must be no older than the versions they have there.
+            self.missing.add(("finished", at, limit))
         ended = [(one.finished_at, one.run_id) for one in runs if one and one.finished_at]
         return [run_id for _, run_id in sorted(ended)[:limit]]
 
