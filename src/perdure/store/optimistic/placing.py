@@ -5,7 +5,8 @@ said where the ledger ended before it: in the store's columns by the store itsel
 remembered. A few positions are written into texts (the answer that a key keeps, the wait of a step): there the number
 itself is replaced, and it is long enough to be nothing else.
 
-Ops that must know where the ledger ends (`EXACT`) are decided on the end that is known, and the commit compares it.
+Ops that must know where the ledger ends (`EXACT`) are decided on the end that is known. The commit compares it if what
+they write would be wrong otherwise.
 """
 
 import re
@@ -35,8 +36,6 @@ EXACT: Final = frozenset(
     {
         ops.ClaimConsumer,
         ops.SteerConsumer,
-        ops.PutSubscription,
-        ops.SwitchSubscription,
         ops.TrimLedger,
     }
 )

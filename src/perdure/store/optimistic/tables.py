@@ -71,7 +71,7 @@ class OptimisticTables(
             now=self.now,
             seq=self._seq,
             seq_before=self._seq_before,
-            head=self._base if self._exact else None,
+            head=self._base if self._exact and self._stands_on_the_end() else None,
             decides_time=self.decides_time,
             runs=self._seen_runs(),
             units=units,
@@ -112,6 +112,21 @@ class OptimisticTables(
             put_channels=list(self._put_channels.values()),
             gone_outbox=list(self._gone_outbox),
             claims=self.claims,
+        )
+
+    def _stands_on_the_end(self) -> bool:
+        """Whether what the batch writes is right only if the ledger ends where it was thought to.
+
+        A cursor that is moved to an end that was, or a bound for retention that was calculated from it, is as if the
+        events since had come afterwards. Without this a batch of such ops would never get on beside others that append
+        all the time.
+        """
+        return bool(
+            self._events
+            or self._new_runs
+            or self._added_watchers
+            or self._put_cursors
+            or self._subscriptions
         )
 
     def _seen_runs(self) -> list[SeenRun]:

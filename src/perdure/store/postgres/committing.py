@@ -112,8 +112,10 @@ def _needs_head(changes: Changes) -> bool:
     """Whether the end of the ledger matters: something is appended, placed, or judged by it."""
     if changes.new_events or changes.new_runs or changes.head is not None or changes.decides_time:
         return True
-    return any(one.position >= UNPLACED for one in changes.put_cursors) or any(
-        one.after >= UNPLACED for one in changes.new_watchers
+    return (
+        any(one.position >= UNPLACED for one in changes.put_cursors)
+        or any(one.position >= UNPLACED for one in changes.put_subscriptions)
+        or any(one.after >= UNPLACED for one in changes.new_watchers)
     )
 
 

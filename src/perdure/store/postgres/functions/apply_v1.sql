@@ -382,8 +382,13 @@ begin
     select {consumer columns of c with position placed} from {consumer rows p_rest -> 'put_consumers'} as c
     on conflict (name) do update set {consumer excluded};
     insert into subscriptions ({subscription columns})
-    select {subscription columns of s} from {subscription rows p_rest -> 'put_subscriptions'} as s
+    select {subscription columns of s with position, until placed}
+    from {subscription rows p_rest -> 'put_subscriptions'} as s
     on conflict (name) do update set {subscription excluded};
+    -- One that was to begin at the end, or beyond it, has nothing to catch up with: only now it is known where that is.
+    update subscriptions as s set behind = null
+    from {subscription rows p_rest -> 'put_subscriptions'} as p
+    where s.name = p.name and s.behind >= s.until;
     insert into parked ({parked columns})
     select {parked columns of p} from {parked rows p_rest -> 'put_parked'} as p
     on conflict (consumer, position, subscription) do update set {parked excluded};
