@@ -80,24 +80,28 @@ async def _items(store: Store, queue: str) -> list[Any]:
 
 
 def normal(found: Dump) -> Dump:
-    """The dump with sequence numbers as ranks and the store's own ids as ordinals."""
-    steps = [one for rows in found["steps"].values() for one in rows]
-    signals = [one for rows in found["signals"].values() for one in rows]
-    numbers = sorted({one["seq"] for one in steps} | {one["position"] for one in signals} | {0})
-    rank = {number: at for at, number in enumerate(numbers)}
+    """The dump with sequence numbers as ranks within their run and the store's own ids as ordinals."""
+    ranks = {run_id: _rank(found, run_id) for run_id in found["steps"]}
     ranked = {
         **found,
         "steps": {
-            run_id: [_ranked_step(one, rank) for one in rows]
+            run_id: [_ranked_step(one, ranks[run_id]) for one in rows]
             for run_id, rows in found["steps"].items()
         },
         "signals": {
-            run_id: [{**one, "position": rank[one["position"]]} for one in rows]
+            run_id: [{**one, "position": ranks[run_id][one["position"]]} for one in rows]
             for run_id, rows in found["signals"].items()
         },
     }
     named: Dump = renamed(ranked)
     return named
+
+
+def _rank(found: Dump, run_id: str) -> dict[int, int]:
+    """What the numbers of one run mean: those of two runs are in no order."""
+    numbers = {one["seq"] for one in found["steps"][run_id]} | {0}
+    numbers |= {one["position"] for one in found["signals"][run_id]}
+    return {number: at for at, number in enumerate(sorted(numbers))}
 
 
 def _ranked_step(step: dict[str, Any], rank: dict[int, int]) -> dict[str, Any]:
