@@ -10,6 +10,7 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from perdure.model import ops
@@ -31,13 +32,17 @@ log = logging.getLogger("perdure.store")
 
 # A decision is made anew for each unforeseen look that depends on the one before: a handful.
 _looks_max = 64
-# Each time it is overtaken a batch has lost against one that was written: somebody got on. After so many times it
-# says so, and its caller tries its halves.
-_overtaken_max = 32
+# Each time it is overtaken a batch has lost against one that was written: somebody got on. After so many times all
+# others have to wait for it.
+_overtaken_max = 8
 _pause_s = 0.002
 
 
 Commit = Callable[[Changes], Awaitable[Written | Conflict]]
+
+
+class Overtaken(BatchFailed):
+    """Others were quicker each time: nothing was written."""
 
 
 class Backend(ABC):
@@ -53,6 +58,10 @@ class Backend(ABC):
     @abstractmethod
     async def commit(self, changes: Changes) -> Written | Conflict:
         """Take the locks, compare, write and commit; or change nothing and tell what was overtaken."""
+
+    @abstractmethod
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Within it no other process writes, and what is written is committed at its end."""
 
     @abstractmethod
     def now(self) -> int:
@@ -76,7 +85,14 @@ class Decider:
         decided: Callable[[], None] | None = None,
     ) -> list[Applied]:
         async with self.turn:
-            written = await self.write(batch_id, batch, self._backend.commit, decided)
+            try:
+                written = await self.write(batch_id, batch, self._backend.commit, decided)
+            except Overtaken:
+                log.info(
+                    "a batch of %d ops was overtaken again and again: it goes alone", len(batch)
+                )
+                async with self._backend.alone():
+                    written = await self.write(batch_id, batch, self._backend.commit)
             return written.finish()
 
     async def write(
@@ -86,7 +102,10 @@ class Decider:
         commit: Commit,
         decided: Callable[[], None] | None = None,
     ) -> "WrittenBatch":
-        """Decide until it holds. Whoever calls has the turn, and finishes what was written once it is committed."""
+        """Decide until it holds. Whoever calls has the turn, and finishes what was written once it is committed.
+
+        Raises Overtaken if it never did.
+        """
         for nth in range(_overtaken_max):
             tables, applied, changes = await self._decide(batch_id, batch)
             if decided is not None:
@@ -99,7 +118,7 @@ class Decider:
             if nth:
                 # Those who compete for the same rows must not meet again and again.
                 await asyncio.sleep(random.random() * _pause_s * nth)
-        raise BatchFailed(f"overtaken {_overtaken_max} times by other processes")
+        raise Overtaken(f"overtaken {_overtaken_max} times by other processes")
 
     async def _commit(self, commit: Commit, changes: Changes) -> Written | Conflict:
         try:

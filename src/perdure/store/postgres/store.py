@@ -9,7 +9,8 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -243,6 +244,29 @@ class PostgresStore(PostgresReads, Backend):
         if isinstance(answer, Conflict):
             self._clock.not_before(answer.now)
         return answer
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        connection = await self._writing()
+        transaction = connection.transaction()
+        try:
+            await transaction.start()
+            # A client that stops here would stop all others: then the server ends it.
+            await connection.execute("set local idle_in_transaction_session_timeout = '5s'")
+            lock = opening.lock_class(self.schema)
+            await connection.execute("select pg_advisory_xact_lock($1, -2)", lock)
+        except _unreachable as error:
+            self._discard(connection)
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        try:
+            yield
+            await transaction.commit()
+        except BaseException as error:
+            # Not known to be in any state that could be used again.
+            self._discard(connection)
+            if is_lost(error):
+                raise BatchUnknown(f"the connection was lost: {error}") from error
+            raise
 
     async def _writing(self) -> Connection:
         """The connection that writes; a new one when the last was discarded."""

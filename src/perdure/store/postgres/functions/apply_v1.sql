@@ -1,8 +1,8 @@
 -- apply_v1: one batch, in one call. It takes the locks, compares what the decision rests on with what is there by then,
 -- and writes all of it or nothing. No lock outlives the call's own transaction, and no client holds one while it thinks.
 --
--- Locks are taken in one order by everybody, so that nobody waits in a circle: units by number, runs by id, the head of
--- the ledger, and only then rows are written (keys in order, since a unique index waits like a lock). What is locked is
+-- Locks are taken in one order by everybody, so that nobody waits in a circle: that of who goes alone, units by number,
+-- runs by id, the head of the ledger, and only then rows are written (keys in order, since a unique index waits like a lock). What is locked is
 -- read by a LATER statement: one that locks and reads at once would wait and then see the rows as they were before.
 --
 -- Rows come as arrays of JSON objects, the fields of a record by their names; what a batch has none of is null.
@@ -72,6 +72,9 @@ begin
             using errcode = 'PD002';
     end if;
     clock := extract(epoch from clock_timestamp()) * 1000000;
+
+    -- Whoever was overtaken too often takes this lock for itself, and all others wait.
+    perform pg_advisory_xact_lock_shared({lock_class}, -2);
 
     -- --- lock and compare: units ---
 
