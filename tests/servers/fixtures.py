@@ -16,9 +16,14 @@ from typing import Any, NoReturn
 import pytest
 
 from servers.namespaces import Lent, Namespaces
-from servers.postgres import ADDRESS_VARIABLE, PostgresAddress, PostgresProcess
+from servers.postgres import (
+    ADDRESS_VARIABLE,
+    PostgresAddress,
+    PostgresProcess,
+    running_postgres,
+)
 from servers.premises import Guarded, Premises
-from servers.process import ServerFailed, ServerMissing, ServerProcess
+from servers.process import ServerMissing, ServerProcess
 
 _guarded = pytest.StashKey[Guarded]()
 _started = pytest.StashKey[list[ServerProcess]]()
@@ -75,7 +80,7 @@ def premises(pytestconfig: pytest.Config) -> Premises:
 def postgres_server(pytestconfig: pytest.Config, premises: Premises) -> PostgresAddress:
     """The Postgres that all tests of this run share."""
     if url := os.environ.get(ADDRESS_VARIABLE):
-        return running_postgres(url)
+        return running_postgres(url, ADDRESS_VARIABLE)
     try:
         return shared_postgres(premises, pytestconfig.stash[_started])
     except ServerMissing as missing:
@@ -120,16 +125,6 @@ def postgres_process(premises: Premises) -> Iterator[PostgresProcess]:
         without_server(missing)
     with server:
         yield server
-
-
-def running_postgres(url: str) -> PostgresAddress:
-    """The server that the user named. Named, it must be there: a skip would hide a mistake."""
-    address = PostgresAddress(url)
-    try:
-        address.execute("select 1")
-    except Exception as error:
-        raise ServerFailed(f"the server of {ADDRESS_VARIABLE} does not answer") from error
-    return address
 
 
 def shared_postgres(premises: Premises, started: list[ServerProcess]) -> PostgresAddress:

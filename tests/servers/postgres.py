@@ -91,6 +91,16 @@ class PostgresAddress:
     kill = restart = stop
 
 
+def running_postgres(url: str, variable: str) -> PostgresAddress:
+    """The server that the user named by a variable. Named, it must be there: a skip would hide a mistake."""
+    address = PostgresAddress(url)
+    try:
+        address.execute("select 1")
+    except Exception as error:
+        raise ServerFailed(f"the server of {variable} does not answer") from error
+    return address
+
+
 class PostgresProcess(ServerProcess):
     """A Postgres of ours. `settings` are those of postgresql.conf, over the ones below."""
 

@@ -37,11 +37,15 @@ class Premises:
 
 
 class Guarded:
-    """Premises with their guardian, until they are closed. Closing ends every server that still runs there."""
+    """Premises with their guardian, until they are closed. Closing ends every server that still runs there.
 
-    def __init__(self) -> None:
-        path = Path(tempfile.mkdtemp(prefix="perdure-test-"))
-        data_path = Path(tempfile.mkdtemp(prefix="perdure-test-", dir=data_home()))
+    Data goes to `data_home` if that is given: who measures wants a disk, not memory.
+    """
+
+    def __init__(self, data_home: Path | None = None) -> None:
+        path = Path(tempfile.mkdtemp(prefix="perdure-servers-"))
+        data_home = data_home or roomy_home()
+        data_path = Path(tempfile.mkdtemp(prefix="perdure-servers-", dir=data_home))
         for one in (path, data_path):
             # A server of another user must be able to pass through. Its own directory is shut.
             one.chmod(0o711)
@@ -68,7 +72,7 @@ class Guarded:
         self.close()
 
 
-def data_home() -> Path:
+def roomy_home() -> Path:
     """Where data directories go: memory if it has room, else the ordinary place for temporary files."""
     memory = Path("/dev/shm")
     if memory.is_dir() and shutil.disk_usage(memory).free >= data_room_bytes:

@@ -12,13 +12,13 @@ import asyncpg
 import pytest
 
 from servers import postgres
-from servers.fixtures import running_postgres
 from servers.guardian import alive, wait_for
 from servers.postgres import (
     NotOurs,
     PostgresAddress,
     PostgresProcess,
     find_programs,
+    running_postgres,
     usable_programs,
 )
 from servers.premises import Guarded, Premises
@@ -251,8 +251,16 @@ def test_a_server_that_the_user_names_is_used(
 
 
 def test_a_server_that_the_user_names_must_answer() -> None:
+    url = f"postgresql://postgres:secret@127.0.0.1:{free_port()}/postgres"
     with pytest.raises(ServerFailed, match="PERDURE_TEST_POSTGRES does not answer"):
-        running_postgres(f"postgresql://postgres:secret@127.0.0.1:{free_port()}/postgres")
+        running_postgres(url, "PERDURE_TEST_POSTGRES")
+
+
+def test_data_goes_where_it_is_told(tmp_path: Path) -> None:
+    with Guarded(tmp_path) as premises:
+        assert premises.data_path.parent == tmp_path
+        assert premises.path.parent != tmp_path
+    assert not premises.data_path.exists()
 
 
 # --- leaves ----------------------------------------------------------------------------------------
