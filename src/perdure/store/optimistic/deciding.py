@@ -145,6 +145,7 @@ class Decider:
         looks = Looks(self.known)
         exact = any(type(op) in EXACT for op in batch)
         needs: set[Need] = set(_foreseen(self.known, batch))
+        now: int | None = None
         for _ in range(_looks_max):
             if needs:
                 await self._backend.fetch(looks, needs)
@@ -152,10 +153,14 @@ class Decider:
                 # What another process wrote between two looks. The newer is known by now; answers are asked for anew.
                 looks = Looks(self.known)
                 needs = set(_foreseen(self.known, batch))
+                now = None
                 continue
+            if now is None:
+                # One time for all looks: what is asked for may name it, and would be asked for anew for ever.
+                now = self._backend.now()
             tables = OptimisticTables(
                 looks,
-                now=self._backend.now(),
+                now=now,
                 worker_id=self._backend.worker_id,
                 lifecycle=self._lifecycle,
                 sticky_us=self._backend.sticky_us,

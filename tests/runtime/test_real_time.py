@@ -1,0 +1,32 @@
+"""With the system's clock, which goes on while a store makes up its mind."""
+
+import asyncio
+from typing import Any
+
+from perdure import App, Context, RunHandle, Topic
+
+bell = Topic("bell", int)
+
+
+async def until_waiting(run: RunHandle[Any]) -> None:
+    for _ in range(10_000):
+        if await run.status() == "waiting":
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(f"{run.id} does not wait")
+
+
+async def test_one_event_resumes_all_who_wait_for_it(place: dict[str, Any]) -> None:
+    """Whoever waits is looked up by the time of the event: that must be one time, however long the look takes."""
+    app = App(**place)
+
+    @app.workflow
+    async def listener(ctx: Context) -> int:
+        return await ctx.wait(bell)
+
+    async with app:
+        runs = [await app.start(listener) for _ in range(3)]
+        for run in runs:
+            await until_waiting(run)
+        await app.emit(bell, 7)
+        assert [await run.result() for run in runs] == [7, 7, 7]
