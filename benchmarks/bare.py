@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.common import Order, Stopwatch, Values, all_of, new_file, run, table_counts
 from benchmarks.ledger_loads import make_app, reading_of
-from benchmarks.perdure_loads import url_of
+from benchmarks.perdure_loads import file_url
 from perdure.model.records import RunRecord
 from perdure.store.sql import load_migrations
 
@@ -264,7 +264,7 @@ def bulk_w2(order: Order, watch: Stopwatch) -> Values:
 async def _ledger(place: str) -> tuple[str, sqlite3.Connection]:
     """A file that Perdure has opened and closed: its tables, indexes and triggers, and what an empty store holds."""
     path = new_file(place)
-    async with make_app(url_of(path)):
+    async with make_app(file_url(path)):
         pass
     return path, _connected(path)
 

@@ -17,11 +17,9 @@ from benchmarks.common import (
     Stopwatch,
     Values,
     all_of,
-    new_file,
     percentile,
-    table_counts,
 )
-from benchmarks.perdure_loads import check, memory_path, path_of, until_waiting, url_of
+from benchmarks.perdure_loads import check, left_in, memory_path, store_url, until_waiting
 from perdure import App, Context, Emitted, RunHandle, Topic, workflow
 from perdure.model.topics import PatternIndex, parse_pattern
 
@@ -91,31 +89,29 @@ async def emit_made(app: App, events: list[Any], call_events: int = _call_events
 
 async def w7(order: Order, watch: Stopwatch) -> Values:
     """Calls of ten thousand events, one after the other. The payloads are made before; encoding them is timed."""
-    path = path_of(order)
-    async with make_app(url_of(path)) as app:
+    url = store_url(order)
+    async with make_app(url) as app:
         await emit_in_calls(app, range(order.warm))
         events = [reading_of(order.warm + number) for number in range(order.size)]
         with watch:
             await emit_made(app, events)
-    values = {"events_s": order.size / watch.seconds}
-    return values if path == memory_path else values | table_counts(path)
+    return {"events_s": order.size / watch.seconds} | await left_in(url)
 
 
 async def w8(order: Order, watch: Stopwatch) -> Values:
     """A thousand tasks, each of which emits its next event when the last one is on the disk."""
-    path = path_of(order)
-    async with make_app(url_of(path)) as app:
+    url = store_url(order)
+    async with make_app(url) as app:
         await all_of(order.warm, lambda number: emit_one(app, number))
         with watch:
             await all_of(order.size, lambda number: emit_one(app, order.warm + number))
-    values = {"events_s": order.size / watch.seconds}
-    return values if path == memory_path else values | table_counts(path)
+    return {"events_s": order.size / watch.seconds} | await left_in(url)
 
 
 async def w8_alone(order: Order, watch: Stopwatch) -> Values:
     """One emit after the other, and nothing else in the app."""
     took_ms: list[float] = []
-    async with make_app(url_of(path_of(order))) as app:
+    async with make_app(store_url(order)) as app:
         for number in range(order.warm):
             await emit_one(app, number)
         with watch:
@@ -131,7 +127,7 @@ async def w8_alone(order: Order, watch: Stopwatch) -> Values:
 
 async def w9(order: Order, watch: Stopwatch) -> Values:
     """All runs wait for a topic; one emit; until all results are there. All settings are the defaults."""
-    async with make_app(url_of(path_of(order))) as app:
+    async with make_app(store_url(order)) as app:
         await open_for_all(app, order.warm, Stopwatch())
         emit_s = await open_for_all(app, order.size, watch)
     return {"completed_s": watch.seconds, "emit_s": emit_s, "runs_s": order.size / watch.seconds}
@@ -199,7 +195,7 @@ async def w10(order: Order, watch: Stopwatch) -> Values:
         raise NotAvailable("this version has no App.consumer")
     if order.place == memory_path:
         raise NotAvailable("it needs a file: the app is opened more than once")
-    url = url_of(new_file(order.place))
+    url = store_url(order)
     await make_known(url)
     async with make_app(url) as app:  # without the consumer
         last = await emit_in_calls(app, range(order.size))

@@ -36,6 +36,8 @@ stamps: dict[int, float] = {}
 _wave_runs = 500
 _settle_s = 0.2
 memory_path = "memory"  # only for profiling: memory:// instead of a file
+_file_scheme = "sqlite:///"
+_file_options = "?synchronous=FULL"
 _patience_s = 600.0
 
 
@@ -83,12 +85,26 @@ def make_app(url: str, **options: Any) -> App:
     return app
 
 
-def path_of(order: Order) -> str:
-    return memory_path if order.place == memory_path else new_file(order.place)
+def store_url(order: Order) -> str:
+    """The empty store of this measurement: a database, a new file, or memory."""
+    if order.database is not None:
+        return order.database
+    return "memory://" if order.place == memory_path else file_url(new_file(order.place))
 
 
-def url_of(path: str) -> str:
-    return "memory://" if path == memory_path else f"sqlite:///{path}?synchronous=FULL"
+def file_url(path: str) -> str:
+    return f"{_file_scheme}{path}{_file_options}"
+
+
+async def left_in(url: str) -> Values:
+    """What the workload left in the store, for those who must leave the same."""
+    if url.startswith(_file_scheme):
+        return table_counts(url.removeprefix(_file_scheme).removesuffix(_file_options))
+    if url.startswith("postgresql:"):
+        from benchmarks import postgres
+
+        return await postgres.table_counts(url)
+    return {}
 
 
 async def run_to_end(app: App, flow: Workflow[int, int], number: int) -> int:
@@ -126,14 +142,14 @@ async def steps_at_once(
     order: Order, watch: Stopwatch, flow: Workflow[int, int], steps: int
 ) -> Values:
     """Start runs and await their results, a thousand at once."""
-    path = path_of(order)
-    async with make_app(url_of(path)) as app:
+    url = store_url(order)
+    async with make_app(url) as app:
         await warm_up(app, flow, order.warm)
         with watch:
             results = await all_of(order.size, lambda number: run_to_end(app, flow, number))
     check(results, order.size)
     values = {"runs_s": order.size / watch.seconds, "steps_s": order.size * steps / watch.seconds}
-    return values if path == memory_path else values | table_counts(path)
+    return values | await left_in(url)
 
 
 async def w1(order: Order, watch: Stopwatch) -> Values:
@@ -157,8 +173,7 @@ async def signal_all(app: App, count: int) -> None:
 
 async def w3(order: Order, watch: Stopwatch) -> Values:
     """All runs wait; then one signal to each, all sends at once."""
-    path = path_of(order)
-    async with make_app(url_of(path)) as app:
+    async with make_app(store_url(order)) as app:
         await signal_all(app, order.warm)
         runs = await asyncio.gather(*(app.start(wait_once, number) for number in range(order.size)))
         await until_waiting(app, order.size)
@@ -178,10 +193,9 @@ async def w3(order: Order, watch: Stopwatch) -> Values:
 
 async def w3_latency(order: Order, watch: Stopwatch) -> Values:
     """One run at a time waits in an idle app; from before the send to the next line of its code."""
-    path = path_of(order)
     resumed_ms: list[float] = []
     acknowledged_ms: list[float] = []
-    async with make_app(url_of(path)) as app:
+    async with make_app(store_url(order)) as app:
         await warm_up(app, one_step, order.warm)
         for number in range(order.size):
             run = await app.start(wait_once, number)
@@ -211,8 +225,7 @@ async def until_status(run: RunHandle[Any], status: str) -> None:
 
 async def w4(order: Order, watch: Stopwatch) -> Values:
     """Start runs whose first step is held, signal them all, let go: every wait finds its signal."""
-    path = path_of(order)
-    async with make_app(url_of(path)) as app:
+    async with make_app(store_url(order)) as app:
         await signal_early(app, order.warm)
         gate.clear()
         with watch:
@@ -256,11 +269,11 @@ async def memory(order: Order, resident: int) -> Values:
     thousand runs already, and multiplied it would be a figure of nothing.
     """
     path = new_file(order.place)
-    async with make_app(url_of(path), resident=resident):
+    async with make_app(file_url(path), resident=resident):
         pass
     empty = os.stat(path).st_size
     half = order.size // 2
-    async with make_app(url_of(path), resident=resident) as app:
+    async with make_app(file_url(path), resident=resident) as app:
         await warm_up(app, one_step, order.warm)
         before = collected_rss()
         await start_waiting(app, half)
@@ -292,7 +305,7 @@ async def memory_resident(order: Order, watch: Stopwatch) -> Values:
 
 async def hold(order: Order, watch: Stopwatch) -> Values:
     """Not a measurement: runs that wait in the file that is named, until this process is killed."""
-    async with make_app(url_of(order.place)) as app:
+    async with make_app(file_url(order.place)) as app:
         await start_waiting(app, order.size)
         print(ready_line, flush=True)
         await asyncio.Event().wait()
@@ -301,7 +314,7 @@ async def hold(order: Order, watch: Stopwatch) -> Values:
 
 async def build(order: Order, watch: Stopwatch) -> Values:
     """Not a measurement: a file with so many waiting runs, closed properly."""
-    async with make_app(url_of(order.place), resident=0) as app:
+    async with make_app(file_url(order.place), resident=0) as app:
         await start_waiting(app, order.size)
     return {}
 
@@ -311,7 +324,7 @@ async def restart(order: Order, watch: Stopwatch) -> Values:
     path = new_file(order.place)
     kill_when_ready(Order("perdure", "hold", order.size, path, order.uvloop))
     with watch:
-        async with make_app(url_of(path)) as app:
+        async with make_app(file_url(path)) as app:
             opened_s = watch.elapsed()
             ids = [run_id(number) for number in range(order.size)]
 
@@ -344,7 +357,7 @@ async def open_large(order: Order, watch: Stopwatch) -> Values:
     """Open a file with many waiting runs. It is built by the first repeat and used by all."""
     path = os.path.join(order.place, f"waiting-{order.size}.db")
     build_once(Order("perdure", "build", order.size, path, order.uvloop))
-    app = make_app(url_of(path))
+    app = make_app(file_url(path))
     with watch:
         await app.__aenter__()
     try:
