@@ -11,14 +11,18 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import machine, report
 from benchmarks.common import NotAvailable, Order, Values, child_command, root
 from benchmarks.plan import Job, Workload, rival, workloads
+
+if TYPE_CHECKING:
+    from benchmarks.server import Server
 
 _child_seconds_max = 1200.0
 
@@ -44,6 +48,7 @@ def parse_args() -> argparse.Namespace:
         "--repeat", type=int, default=3, help="times that each is measured (default: 3)"
     )
     parser.add_argument("--no-dbos", action="store_true", help="without the peer")
+    parser.add_argument("--no-postgres", action="store_true", help="what is on SQLite, no more")
     parser.add_argument(
         "--uvloop", action="store_true", help="Perdure and the bare loops on uvloop"
     )
@@ -57,9 +62,10 @@ def parse_args() -> argparse.Namespace:
 class Session:
     """One run of the benchmark: its directory, a copy of the code, its results."""
 
-    def __init__(self, args: argparse.Namespace, place: str) -> None:
+    def __init__(self, args: argparse.Namespace, place: str, server: "Server | None") -> None:
         self.args = args
         self.place = place
+        self._server = server
         self.failures: list[str] = []
         self.missing: list[str] = []  # what the measured version cannot do
         self.shares: list[float] = []  # of the machine, used by others during each measurement
@@ -78,7 +84,8 @@ class Session:
         results: report.Results = defaultdict(list)
         jobs = [job for job in workload.jobs if self._is_wanted(job)]
         dead: set[Job] = set()
-        for turn in range(self.args.repeat):
+        turns = min(self.args.repeat, workload.turns_max or self.args.repeat)
+        for turn in range(turns):
             for job in jobs if turn % 2 == 0 else reversed(jobs):
                 if job in dead:
                     continue
@@ -103,10 +110,11 @@ class Session:
         size = job.quick if self.args.quick else job.full
         place = os.path.join(self.place, workload.name)
         os.makedirs(place, exist_ok=True)
-        order = Order(job.engine, job.name, size, place, self.args.uvloop, job.warm)
-        others = machine.Others()
-        values = self._ask(order)
-        self.shares.append(others.share())
+        with self._database(workload) as url:
+            order = Order(job.engine, job.name, size, place, self.args.uvloop, job.warm, url)
+            others = machine.Others(self._server.pid if self._server else None)
+            values = self._ask(order)
+            self.shares.append(others.share())
         shown = "  ".join(f"{key} {value:,.2f}" for key, value in values.items() if "." not in key)
         self.say(
             f"{workload.name} {turn + 1}/{self.args.repeat} {job.engine:<10} {job.name} n={size:,}: {shown}"
@@ -116,6 +124,13 @@ class Session:
         for directory in Path(place).glob("tmp*"):
             shutil.rmtree(directory, ignore_errors=True)
         return values
+
+    def _database(self, workload: Workload) -> AbstractContextManager[str | None]:
+        """An empty one for each measurement on Postgres."""
+        if workload.store == "sqlite":
+            return nullcontext()
+        assert self._server is not None
+        return self._server.empty_database()
 
     def _ask(self, order: Order) -> Values:
         paths = [os.path.join(self._code, "src"), self._code]
@@ -158,25 +173,53 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    wanted = wanted_workloads(args)
     place = tempfile.mkdtemp(prefix="perdure-bench-", dir=args.dir)
     try:
-        return measure_all(args, place)
+        if all(one.store == "sqlite" for one in wanted):
+            return measure_all(args, wanted, place, None)
+        return measure_with_postgres(args, wanted, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def measure_all(args: argparse.Namespace, place: str) -> int:
-    session = Session(args, place)
+def wanted_workloads(args: argparse.Namespace) -> list[Workload]:
+    wanted = [one for one in workloads if not args.only or one.name in args.only]
+    return [one for one in wanted if not (args.no_postgres and one.store == "postgres")]
+
+
+def measure_with_postgres(args: argparse.Namespace, wanted: list[Workload], place: str) -> int:
+    # Here only: without the driver all the rest can be measured.
+    try:
+        from benchmarks import server
+    except ImportError as error:
+        print(
+            f"{error}: `make bench` builds an environment with it, or use --no-postgres",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        with server.opened(Path(place).parent) as postgres:
+            return measure_all(args, wanted, place, postgres)
+    except (server.ServerMissing, server.ServerFailed) as error:
+        print(f"{error}\n--no-postgres measures all the rest", file=sys.stderr)
+        return 2
+
+
+def measure_all(
+    args: argparse.Namespace, wanted: list[Workload], place: str, server: "Server | None"
+) -> int:
+    session = Session(args, place, server)
     facts = machine.facts(place, uvloop=args.uvloop)
+    if server is not None:
+        facts["postgres"] = server.facts()
     width = max(map(len, facts))
     print("\n".join(f"{name.ljust(width)}  {value}" for name, value in facts.items()))
     if machine.keeps_nothing(place):
         print(f"WARNING: {place} is in memory; commits cost nothing there. Use --dir.")
     print(flush=True)
     everything: dict[str, report.Results] = {}
-    for workload in workloads:
-        if args.only and workload.name not in args.only:
-            continue
+    for workload in wanted:
         results = session.measure(workload)
         everything[workload.name] = results
         print(report.table(workload, results, quick=args.quick))
@@ -210,7 +253,7 @@ def _sizes(workload: Workload, args: argparse.Namespace) -> str:
 def _closing(args: argparse.Namespace, facts: dict[str, str]) -> str:
     text = (
         f"Median (low .. high) of {args.repeat}. A ratio is of two figures taken in the same turn, and above 1\n"
-        "in our favour. SQLite, WAL, synchronous=FULL for all.\n"
+        "in our favour. SQLite (W): WAL, synchronous=FULL for all. Postgres (P): one server for all.\n"
         f"While we measured, other processes used {facts['used by others']} of the machine."
     )
     if args.quick:

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from benchmarks.common import NotAvailable, Order, Stopwatch, Values, run
 
@@ -10,18 +12,30 @@ from benchmarks.common import NotAvailable, Order, Stopwatch, Values, run
 def measure(order: Order, watch: Stopwatch) -> Values:
     """Engines are imported here only, so that a process holds none but its own."""
     if order.engine == "perdure":
-        from benchmarks import ledger_loads, perdure_loads
-
-        ours = perdure_loads.jobs | ledger_loads.jobs
-        return run(ours[order.job](order, watch), uvloop=order.uvloop)
+        return run(our_jobs(order)[order.job](order, watch), uvloop=order.uvloop)
     if order.engine == "dbos":
         from benchmarks import dbos_loads
 
         return dbos_loads.jobs[order.job](order, watch)
+    if order.engine == "bare":
+        from benchmarks import bare_postgres
+
+        return bare_postgres.jobs[order.job](order, watch)
     from benchmarks import bare
 
     jobs = {"bare-group": bare.group_jobs, "bare-bulk": bare.bulk_jobs}[order.engine]
     return jobs[order.job](order, watch)
+
+
+def our_jobs(order: Order) -> dict[str, Callable[[Order, Stopwatch], Coroutine[Any, Any, Values]]]:
+    from benchmarks import ledger_loads, perdure_loads
+
+    jobs = perdure_loads.jobs | ledger_loads.jobs
+    if order.database is None:
+        return jobs
+    from benchmarks import full_tables, postgres_loads
+
+    return jobs | postgres_loads.jobs | full_tables.jobs
 
 
 def main() -> None:

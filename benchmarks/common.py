@@ -39,9 +39,8 @@ class Order:
     place: str  # a directory to work in; for hold and build the file; "memory" when profiling
     uvloop: bool = False
     warm: int = 20
-    database: str | None = (
-        None  # the URL of an empty Postgres database; without one, a file in the place
-    )
+    # The URL of an empty Postgres database; without one, a file in the place.
+    database: str | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

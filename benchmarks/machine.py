@@ -24,7 +24,14 @@ def facts(place: str, *, uvloop: bool) -> dict[str, str]:
         "fdatasync of 4 KiB": _sync_probe(place),
         "load before": load(),
     }
-    for package in ("perdure", "dbos", "msgspec", "SQLAlchemy", *(["uvloop"] if uvloop else [])):
+    for package in (
+        "perdure",
+        "dbos",
+        "msgspec",
+        "SQLAlchemy",
+        "asyncpg",
+        *(["uvloop"] if uvloop else []),
+    ):
         found[package] = _version(package)
     return found
 
@@ -38,25 +45,40 @@ def load() -> str:
 
 
 class Others:
-    """How much of the machine's processor time went to other processes than our own children."""
+    """How much of the machine's processor time went to other processes than our own children and our server."""
 
-    def __init__(self) -> None:
+    def __init__(self, server_pid: int | None = None) -> None:
+        self._server_pid = server_pid
         self._busy, self._children, self._at = self._read()
 
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
+    def _read(self) -> tuple[float, float, float]:
         busy = 0.0
         for line in _lines("/proc/stat")[:1]:
             user, nice, system, _idle, _io, irq, soft, steal = map(int, line.split()[1:9])
             busy = (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return busy, used.ru_utime + used.ru_stime, time.monotonic()
+        children = used.ru_utime + used.ru_stime + _family_cpu_s(self._server_pid)
+        return busy, children, time.monotonic()
 
     def share(self) -> float:
         """Since it was made: 0 is an idle machine beside us, 1 one that others fill."""
         busy, children, at = self._read()
         others = (busy - self._busy) - (children - self._children)
         return max(0.0, others / ((at - self._at) * (os.cpu_count() or 1)))
+
+
+def _family_cpu_s(pid: int | None) -> float:
+    """Of a process and its children, those that live and those that it has seen end."""
+    if pid is None:
+        return 0.0
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        for line in _lines(str(path)):
+            # The name, in parentheses, may hold anything; then come the state and the parent.
+            fields = line.rpartition(")")[2].split()
+            if str(pid) in (path.parent.name, fields[1]):
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def keeps_nothing(place: str) -> bool:

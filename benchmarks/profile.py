@@ -94,10 +94,16 @@ def _cpu(thread_id: int) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(thread_id))
 
 
-def _store_classes() -> list[type]:
-    from perdure.store.sqlite.store import SqliteStore
+def _store_class(order: Order) -> type:
+    if order.place == perdure_loads.memory_path:
+        return MemoryStore
+    if order.database is None:
+        from perdure.store.sqlite.store import SqliteStore
 
-    return [MemoryStore, SqliteStore]
+        return SqliteStore
+    from perdure.store.postgres.store import PostgresStore
+
+    return PostgresStore
 
 
 def _measure(order: Order, watch: Stopwatch) -> Values:
@@ -107,8 +113,8 @@ def _measure(order: Order, watch: Stopwatch) -> Values:
 
 def view_ops(order: Order) -> None:
     costs = OpCosts()
-    for one in _store_classes():
-        one.apply = costs.wrap(one.apply)  # type: ignore[attr-defined]
+    store = _store_class(order)
+    store.apply = costs.wrap(store.apply)  # type: ignore[attr-defined]
     watch = Stopwatch(costs.start, costs.stop)
     values = _measure(order, watch)
     _title("ops", order, values)
@@ -148,7 +154,12 @@ def _title(what: str, order: Order, values: Values) -> None:
 
 
 def main() -> None:
-    known = [job.name for one in workloads for job in one.jobs if job.engine == ours]
+    known = [
+        job.name
+        for one in workloads
+        for job in one.jobs
+        if job.engine == ours and one.store == "sqlite"
+    ]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.profile",
         description=__doc__,
@@ -164,9 +175,13 @@ def main() -> None:
     parser.add_argument(
         "--memory", action="store_true", help="on memory://, to see the engine alone"
     )
+    parser.add_argument(
+        "--postgres", metavar="URL", help="on an empty database, which every view fills"
+    )
     parser.add_argument("--uvloop", action="store_true")
     args = parser.parse_args()
-    views = args.view or [one for one in _views if not (args.memory and one == "writer")]
+    has_writer = not (args.memory or args.postgres)
+    views = args.view or [one for one in _views if has_writer or one != "writer"]
     for view in views:
         _in_child(view, args)
 
@@ -190,7 +205,7 @@ def _show(view: str, args: argparse.Namespace) -> None:
     place = (
         perdure_loads.memory_path if args.memory else tempfile.mkdtemp(prefix="perdure-profile-")
     )
-    order = Order(ours, args.workload, args.runs, place, args.uvloop)
+    order = Order(ours, args.workload, args.runs, place, args.uvloop, database=args.postgres)
     try:
         if view == "ops":
             view_ops(order)

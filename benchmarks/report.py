@@ -160,8 +160,8 @@ def odd_rows(results: Results) -> list[str]:
             continue
         found += [
             f"{engine} {job}: {key} {repeats[0].get(key)}, not {mine[0].get(key)}"
-            for key in ("rows.runs", "rows.steps", "rows.events")
-            if mine[0].get(key) != repeats[0].get(key)
+            for key in repeats[0]
+            if key.startswith("rows.") and mine[0].get(key) != repeats[0].get(key)
         ]
         a, b = mine[0].get("file_mb", 0.0), repeats[0].get("file_mb", 0.0)
         if abs(a - b) > 0.1 * a:
