@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds import ELSEWHERE
 
 from perdure import App, BadValue, Batch, Context, Signal
 from perdure.model import ops
@@ -95,6 +96,41 @@ async def test_a_look_that_does_not_find_us_among_the_living_says_so_too(
         await w.app.signal(run.id, go, 5)
         await w.settle()
         assert await run.result() == 5
+
+
+async def test_without_a_lease_nothing_is_claimed_and_nobody_is_born_here(
+    world: Any, app: App, flow: Any
+) -> None:
+    async with world(app) as w:
+        w.store.on_lost_lease()
+        assert not w.worker.reserve()
+        assert w.worker._claim_op().limit == 0
+        run = await w.begin(flow)
+        assert (await w.store.look()).workers == {w.worker.worker_id}
+        await w.app.signal(run.id, go, 5)
+        await w.settle()
+        assert await run.result() == 5
+
+
+async def test_whose_runs_are_taken_over_has_no_row_to_prolong(
+    world: Any, app: App, flow: Any
+) -> None:
+    """It may only have stood still: by the missing row it learns that its runs are others'."""
+    async with world(app) as w:
+        claimed = ops.StartRun(
+            run_id="r", workflow="flow", version=1, input="[]", owner=ELSEWHERE, fence=7
+        )
+        await w.coordinator.submit(ops.Beat(worker_id=ELSEWHERE, lease_us=1_000_000))
+        await w.coordinator.submit(claimed)
+        await w.worker.recovery.look(thorough=False)
+        assert (await w.store.counts())["workers"] == 2
+        await w.advance("2s")
+        await w.worker.recovery.look(thorough=False)
+        await w.settle()
+        assert (await w.store.counts())["workers"] == 1
+        await w.app.signal("r", go, 5)
+        await w.settle()
+        assert await w.app.run("r").result() == 5
 
 
 async def test_readers_read_on_under_the_new_id(world: Any, app: App) -> None:

@@ -37,6 +37,11 @@ class Lease:
         self.worker_id = ids.ulid()
         self.held_as: str | None = None  # None until it is taken
 
+    @property
+    def is_held(self) -> bool:
+        """Whether others take this worker for alive, as far as it knows."""
+        return self.held_as is not None
+
     async def take(self) -> None:
         """Give the first life sign, and see to it that more follow."""
         self._store.worker_id = self.worker_id

@@ -188,6 +188,7 @@ class Worker(Service):
         await self._lease.renew()
         for hear in self.on_renewed:
             hear()
+        self._claimable.set()  # what was called out meanwhile was not claimed
         await self.recovery.look(thorough=False)
 
     # --- wakes ---
@@ -288,7 +289,7 @@ class Worker(Service):
 
     def reserve(self) -> bool:
         """Whether a run may be born claimed by this worker; if so its place is kept until it begins."""
-        if self.stopping or self._active() >= self._concurrency:
+        if self.stopping or not self._lease.is_held or self._active() >= self._concurrency:
             return False
         self._reserved += 1
         return True
@@ -322,8 +323,11 @@ class Worker(Service):
         self._full = True
 
     def _claim_op(self) -> ops.ClaimRuns:
-        """For as many runs as there is room for, but for those that a claim under way may bring."""
-        room = self._concurrency - self._active() - self._asked_for
+        """For as many runs as there is room for, but for those that a claim under way may bring.
+
+        For none without a lease: they would be taken from one who is not among the living.
+        """
+        room = self._concurrency - self._active() - self._asked_for if self._lease.is_held else 0
         return ops.ClaimRuns(
             worker_id=self.worker_id,
             fence=self._ids.fence(),
@@ -522,6 +526,10 @@ class Worker(Service):
                 await asyncio.sleep(pause_s)
             await execution.quiet()
             await self._load([execution.run_id], {execution.run_id: execution})
+        except Exception:
+            # It is tried again: who else finds the run must not load it without what is carried over.
+            self._coming.add(execution.run_id)
+            raise
         finally:
             self._loading -= 1
 

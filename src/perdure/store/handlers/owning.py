@@ -166,6 +166,9 @@ def recover(tables: Tables, op: ops.Recover) -> Counted:
     orphans = tables.orphans(op.limit)
     for run in orphans:
         make_ready(tables, run, revision=run.revision + 1)
+    for owner in {run.owner for run in orphans if run.owner is not None}:
+        # If it only stood still, it must learn that it has lost its runs: a row that is there it would prolong.
+        tables.delete_worker(owner)
     healed = [run_id for run_id in op.suspects if _heal(tables, run_id)]
     return Counted(len(orphans) + len(healed), more=len(orphans) == op.limit)
 
