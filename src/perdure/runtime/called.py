@@ -59,7 +59,14 @@ class Called(Service):
         # Before the read: a call that comes while it is under way may be about what it does not see.
         for run_id in run_ids:
             del self._run_ids[run_id]
-        found = {run.run_id: (run, steps) for run, steps in await self._store.load(run_ids)}
+        try:
+            loaded = await self._store.load(run_ids)
+        except BaseException:
+            # They are still to be looked at: nobody calls twice.
+            for run_id in run_ids:
+                self.hear(run_id)
+            raise
+        found = {run.run_id: (run, steps) for run, steps in loaded}
         for run_id in run_ids:
             self._on_seen(run_id, *found.get(run_id, (None, ())))
 

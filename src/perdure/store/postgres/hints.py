@@ -23,7 +23,7 @@ log = logging.getLogger("perdure.store.postgres")
 # The server takes 7,999 bytes. What is more is not told by name.
 _bytes_max = 7_900
 _pause_s = 0.5
-_pause_max_s = 30.0
+_pause_max_s = 5.0
 # One that only sends and waits has no life sign: it says now and then that it is there, and counts so long.
 _hello_every_s = 20.0
 _heard_s = 60.0
@@ -157,9 +157,14 @@ class Hints:
             connection.terminate()
             raise
         self._connection = connection
+        # Or a server that restarts would be missed until there is something to tell.
+        connection.add_termination_listener(self._on_lost)
         self._say_hello()
         # What we may have missed until now.
         self._hear(Hint(self._sender, ready=True, fan_out=True, match=True, hello=True))
+
+    def _on_lost(self, connection: Any) -> None:
+        self._wake.set()
 
     def _say_hello(self) -> None:
         """Those who are there learn of us."""
@@ -198,6 +203,8 @@ class Hints:
                 pause_s = min(2 * pause_s, _pause_max_s)
 
     async def _send(self) -> None:
+        if self._connection is None or self._connection.is_closed():
+            return  # told when there is one again
         hint, self._gathered = self._gathered, None
-        if hint is not None and self._connection is not None:
+        if hint is not None:
             await self._connection.execute("select pg_notify($1, $2)", self._channel, hint.text())
