@@ -246,10 +246,15 @@ class OutcomeUnknown(PerdureError):
 
 
 class StoreRefused(PerdureError):
-    """The store cannot be used as it is; the reason says what to change."""
+    """The store cannot be used as it is; the reason says what to change.
 
-    def __init__(self, reason: str) -> None:
+    `passing` is true if nothing is wrong with what was asked: the store is out of reach or busy, and the same may be
+    asked again later.
+    """
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
         self.reason = reason
+        self.passing = passing
         super().__init__(reason)
 
 

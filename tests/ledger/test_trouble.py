@@ -10,6 +10,7 @@ import pytest
 
 from perdure import App, Batch, Context, Event, OutcomeUnknown, Retry, StoreRefused, Topic
 from perdure.model import ops
+from perdure.store.base import RunFilter, StoreBusy
 
 number = Topic("n.t", int)
 
@@ -214,6 +215,44 @@ async def test_a_verdict_that_the_store_did_not_take_is_told_again(
         await w.app.emit(number, 9)
         await w.until(lambda: _has_ended(run))
         assert failed and await run.result() == 9
+
+
+async def test_what_a_store_that_is_away_did_not_take_is_no_fault_of_the_event(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of the handler's nor of the start's: both are done when it is back."""
+    seen: list[int] = []
+
+    @app.consumer("c", "x.*", retry=Retry(attempts=1))
+    async def handle(batch: Batch) -> None:
+        seen.extend(event.payload for event in batch)
+
+    @app.on("x.*")
+    @app.workflow
+    async def flow(ctx: Context, event: Event) -> None: ...
+
+    async with world(app) as w:
+        taken = w.store.apply
+        away = ["x"] * 4
+
+        async def refused(batch_id: str, batch: Any, *rest: Any) -> Any:
+            cursors = [one for one in batch if isinstance(one, ops.AdvanceCursor)]
+            if away and cursors:
+                away.pop()
+                raise StoreBusy("away")
+            return await taken(batch_id, batch, *rest)
+
+        monkeypatch.setattr(w.store, "apply", refused)
+        await w.app.emit("x.a", 1)
+        await w.until(lambda: _has_begun(w, away))
+        await w.settle()
+        assert await w.store.parked(None, None, 10) == []
+        assert set(seen) == {1}
+        assert [one.workflow for one in await w.store.runs(RunFilter(), None, 10)] == ["flow"]
+
+
+async def _has_begun(w: Any, away: list[str]) -> bool:
+    return not away and bool(await w.store.runs(RunFilter(), None, 1))
 
 
 async def _has_ended(run: Any) -> bool:

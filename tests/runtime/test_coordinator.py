@@ -550,7 +550,7 @@ async def test_a_lost_answer_reloads_runs_and_all_goes_on(
         assert sorted(set(ran)) == ["0", "1", "2", "3"]
 
 
-async def test_a_lost_batch_that_never_happened_is_settled_by_its_id(
+async def test_a_lost_batch_that_never_happened_is_settled_by_its_id_and_tried_again(
     world: Any, app: App, sleeper: Any
 ) -> None:
     async with behind_a_door(world(app)) as w:
@@ -564,10 +564,26 @@ async def test_a_lost_batch_that_never_happened_is_settled_by_its_id(
                 raise BatchUnknown("connection lost before the commit")
 
         w.store.before = cut
-        with pytest.raises(StoreRefused, match="nothing changed"):
-            await w.app.signal("a", line, 1)
-        assert await w.app.buffered("a") == []
         assert isinstance(await w.app.signal("a", line, 1), Buffered)
+        assert not once
+        assert len(await w.app.buffered("a")) == 1
+
+
+async def test_an_op_whose_batch_is_lost_each_time_is_refused_and_its_neighbours_are_not(
+    world: Any, app: App, sleeper: Any
+) -> None:
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+
+        async def cut(ops: Any) -> None:
+            if any(getattr(one, "payload", None) == "2" for one in ops):
+                raise BatchUnknown("the server dies of it")
+
+        w.store.before = cut
+        sends = [w.app.signal("a", line, n) for n in (1, 2, 3)]
+        answers = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(one) for one in answers] == [Buffered, StoreRefused, Buffered]
+        assert len(await w.app.buffered("a")) == 2
 
 
 async def test_a_delivery_whose_answer_was_lost_still_wakes_the_run(world: Any, app: App) -> None:

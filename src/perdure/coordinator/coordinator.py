@@ -42,6 +42,8 @@ ops_log = logging.getLogger("perdure.ops")
 _held_ops_min = 250
 # They wait no longer than this: the store may have to wait for another process.
 _held_s_max = 0.05
+# A batch whose connection was lost, and that was not committed, is tried again so often before its ops are suspected.
+_lost_max = 5
 
 
 class _NoAnswer(BatchUnknown):
@@ -266,20 +268,23 @@ class Coordinator:
                 waiter.set_result(None)
                 room -= 1
 
-    async def _commit(self, batch: list[Posted]) -> None:
+    async def _commit(self, batch: list[Posted], lost: int = 0) -> None:
         batch_id = self._ids.ulid()
         try:
             applied = await self._apply(batch_id, [posted[0] for posted in batch])
         except StoreBusy as error:
+            log.error("the store does not take anything at present: %s", error)
             for posted in itertools.islice(self._untold, len(batch)):
                 _tell(posted, _refused(error))
         except BatchFailed as error:
             await self._bisect(batch, error)
         except BatchUnknown as error:
-            if await self._did_not_happen(batch_id, error):
-                await self._bisect(batch, BatchFailed(str(error)))
-            else:
+            if not await self._did_not_happen(batch_id, error):
                 self._say_unknown(len(batch), error)
+            elif lost < _lost_max:
+                await self._commit(batch, lost + 1)
+            else:
+                await self._bisect(batch, BatchFailed(str(error)))
         except Exception as error:  # a store may raise nothing else: treat a defect as not knowing
             log.exception("the store broke its contract")
             self._say_unknown(len(batch), error)
@@ -460,7 +465,10 @@ def _tell(posted: Posted, outcome: Any) -> None:
 
 
 def _refused(error: BatchFailed) -> StoreRefused:
-    refused = StoreRefused(f"the store did not take the write, nothing changed: {error}")
+    refused = StoreRefused(
+        f"the store did not take the write, nothing changed: {error}",
+        passing=isinstance(error, StoreBusy),
+    )
     refused.__cause__ = error
     return refused
 

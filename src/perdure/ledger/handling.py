@@ -89,12 +89,14 @@ class HandlerReader(Reader):
     ) -> None:
         """What a store does not take (more than it can hold, perhaps) is a failure of the batch like any other.
 
-        If the store takes nothing at all, telling of the failure fails too, and all begins again later.
+        If the store takes nothing at all, it says so, or telling of the failure fails too, and all begins again later.
         """
         effects = await call(self._definition.handler, self.means.desk, self.name, records)
         try:
             await self.commit(upto, effects=effects, finished=keys)
         except StoreRefused as refused:
+            if refused.passing:
+                raise
             raise HandlerFailed(told(refused)) from refused
 
     async def _tell(self, error: str) -> None:

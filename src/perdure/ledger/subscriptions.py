@@ -141,6 +141,8 @@ class Runner(Reader):
         try:
             await self._commit_all(upto, made, caught_up)
         except StoreRefused as refused:
+            if refused.passing:
+                raise
             # Told first: if the store does not even take that it is not the fault of these starts.
             await self.commit(self.position, error=told(refused))
             await self._start_apart(made)
@@ -165,7 +167,7 @@ class Runner(Reader):
         alone = [ops.CommitEffects(consumer=RUNNER, effects=(one,)) for one in starts]
         answers = await self.means.coordinator.submit_many(alone)
         for start, answer in zip(starts, answers, strict=True):
-            if isinstance(answer, StoreRefused):
+            if isinstance(answer, StoreRefused) and not answer.passing:
                 event = await event_at(self.means.store, start.position)
                 if event is None:
                     log.error(_lost_words, start.subscription, start.position, start.position)
@@ -259,6 +261,8 @@ class Runner(Reader):
         try:
             await self.means.coordinator.submit(drain)
         except StoreRefused as refused:
+            if refused.passing:
+                raise
             if len(starts) == 1:
                 position, name, start, _ = starts[0]
                 if start is None:

@@ -25,8 +25,10 @@ select * from {schema}.fetch_v1(
 
 -- name: settle
 -- Takes the id of a batch that was not committed, so that it never will be; gives nothing if it was. While the batch is
--- still being written this waits for its end.
-insert into {schema}.commits (batch_id, at) values (:batch_id, :at) on conflict (batch_id) do nothing returning 1;
+-- still being written this waits for its end. Asked again, with the same time, it gives the same answer: the row that it
+-- wrote itself is known by that time, which is after that of the batch.
+insert into {schema}.commits as c (batch_id, at) values (:batch_id, :at)
+on conflict (batch_id) do update set at = excluded.at where c.at = excluded.at returning 1;
 
 -- name: prune_commits
 -- Only fresh batches are ever settled.

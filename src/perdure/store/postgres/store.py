@@ -21,7 +21,7 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
-from perdure.store.base import Applied, BatchFailed, BatchUnknown
+from perdure.store.base import Applied, BatchFailed, BatchUnknown, StoreBusy
 from perdure.store.beating import Beating
 from perdure.store.borrowing import execute_postgres
 from perdure.store.optimistic.changes import Changes, Conflict, Written
@@ -41,6 +41,7 @@ from perdure.store.postgres.fetching import Fetcher
 from perdure.store.postgres.hints import Hint, Hints
 from perdure.store.postgres.lending import Pool, close
 from perdure.store.postgres.pulse import Pulse
+from perdure.store.postgres.reaching import Reaching
 from perdure.store.postgres.reads import PostgresReads
 from perdure.store.postgres.statements import Statements
 from perdure.store.postgres.ticking import ServerClock
@@ -80,6 +81,7 @@ class PostgresStore(PostgresReads, Backend):
         self._fetcher = Fetcher(self._statements, self._clock.now, lambda: self.worker_id)
         self._decider = Decider(self, ids, lifecycle)
         self._writer: Connection | None = None
+        self._reaching = Reaching()
         self._readers: Pool | None = None
         self._bodies: Pool | None = None
         self._transactor = Transactor(self._decider, self._write_on)
@@ -99,6 +101,7 @@ class PostgresStore(PostgresReads, Backend):
         async with self._turn:
             if self._readers is not None:
                 return
+            self._reaching.patience_s = self.patience_s
             self._writer = await self._first_connection()
             self._readers = Pool(lambda: connect(self._options), _readers_max)
             self._bodies = Pool(lambda: connect(self._options, ours=False), _bodies_max)
@@ -199,17 +202,24 @@ class PostgresStore(PostgresReads, Backend):
         return self._clock.now()
 
     async def fetch(self, looks: Looks, needs: Iterable[Need]) -> None:
+        asked = tuple(needs)
+        try:
+            await self._reaching.until_reached(lambda: self._fetch_once(looks, asked))
+        except asyncpg.PostgresError as error:
+            failed = StoreBusy if is_lost(error) else BatchFailed
+            raise failed(f"{type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if is_lost(error):
+                raise StoreBusy(f"the connection was lost: {error}") from error
+            raise
+
+    async def _fetch_once(self, looks: Looks, needs: tuple[Need, ...]) -> None:
         connection = await self._writing()
         try:
             self._clock.learn(await self._fetcher.fetch(connection, looks, needs))
-        except asyncpg.PostgresError as error:
-            if is_lost(error):
-                self._discard(connection)
-            raise BatchFailed(f"{type(error).__name__}: {error}") from error
         except BaseException as error:
-            self._discard(connection)
-            if is_lost(error):
-                raise BatchFailed(f"the connection was lost: {error}") from error
+            if is_lost(error) or not isinstance(error, asyncpg.PostgresError):
+                self._discard(connection)
             raise
 
     async def commit(self, changes: Changes) -> Written | Conflict:
@@ -272,9 +282,9 @@ class PostgresStore(PostgresReads, Backend):
         """The connection that writes; a new one when the last was discarded."""
         if self._writer is None or self._writer.is_closed():
             try:
-                self._writer = await connect(self._options)
+                self._writer = await self._reaching.until_reached(lambda: connect(self._options))
             except (*_unreachable, StoreRefused) as error:
-                raise BatchFailed(f"the server cannot be reached: {error}") from error
+                raise StoreBusy(f"the server cannot be reached: {error}") from error
         return self._writer
 
     def _discard(self, connection: Connection) -> None:
@@ -290,7 +300,7 @@ class PostgresStore(PostgresReads, Backend):
             async with self._bodies.lent() as connection:
                 applied = await self._transactor.carry_out(connection, batch_id, work)
         except _unreachable as error:
-            raise BatchFailed(f"the server cannot be reached: {error}") from error
+            raise StoreBusy(f"the server cannot be reached: {error}") from error
         self._committed(applied)
         return applied
 
@@ -300,7 +310,8 @@ class PostgresStore(PostgresReads, Backend):
 
     async def settle(self, batch_id: str) -> bool:
         """Whether that batch was committed. If it was not, it never will be: its id is taken."""
-        row = await self._row("settle", batch_id=batch_id, at=self._clock.now())
+        # Later than the batch: so it is known again, if we lose the answer and must ask once more.
+        row = await self._row("settle", batch_id=batch_id, at=self._clock.now() + 1)
         return row is None
 
     # --- reads ---
@@ -313,5 +324,17 @@ class PostgresStore(PostgresReads, Backend):
         self._check_process()
         if self._readers is None:
             raise NotRunning("the store is not open: the app is closed, or closing")
-        async with self._readers.lent() as connection:
-            return await ask(connection)
+        pool = self._readers
+        try:
+            return await self._reaching.until_reached(lambda: _ask_once(pool, ask))
+        except BaseException as error:
+            if is_lost(error):
+                raise StoreRefused(
+                    f"{self.url} cannot be reached: {error}", passing=True
+                ) from error
+            raise
+
+
+async def _ask_once(pool: Pool, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
+    async with pool.lent() as connection:
+        return await ask(connection)
