@@ -1,4 +1,4 @@
-"""The process that is killed: an App with a worker on a SQLite file, steered over a socket.
+"""The process that is killed: an App with a worker on a SQLite file or a server, steered over a socket.
 
 Started as `python -m crashes.child FD` it imports everything once and then forks a child for each request (the JSON
 settings, with the child's socket beside them): a fresh process in milliseconds instead of a quarter of a second. It
@@ -13,7 +13,6 @@ import faulthandler
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -21,11 +20,11 @@ import time
 import traceback
 from typing import Any
 
-from crashes import readers, story
-from perdure import App, PerdureError
+from crashes import readers, scenes, story
+from crashes.obeying import answer, claim_of, count_fences
+from perdure import App
 from perdure.coordinator import coordinator
 from perdure.model import limits
-from perdure.model.outcomes import Buffered, Delivered, Duplicate
 from perdure.store.sql import Migration
 from perdure.store.sqlite import opening
 from perdure.store.sqlite.store import SqliteStore
@@ -73,17 +72,27 @@ async def _run(settings: dict[str, Any], wire: socket.socket) -> None:
     if settings.get("migration_kill"):
         arm_migration(*settings["migration_kill"])
     story.World.tell({"event": "opening", "at": time.monotonic()})
-    app = App(f"sqlite:///{settings['db']}")
-    for one in story.workflows.values():
-        app.add(one)
+    app = _make_app(settings)
     if settings.get("readers"):
         readers.add_to(app, readers.arm(*settings["readers"], die))
+    story.World.claim = lambda run_id: claim_of(app, run_id)
     async with app:
         story.World.tell({"event": "open", "at": time.monotonic()})
         await _obey(app, reader)
     story.World.tell({"event": "closed"})
     await writer.drain()
     writer.close()
+
+
+def _make_app(settings: dict[str, Any]) -> App:
+    if "url" not in settings:
+        app = App(f"sqlite:///{settings['db']}")
+    else:
+        app = App(settings["url"], namespace=settings["namespace"], lease=settings["lease"])
+        count_fences()
+    for one in scenes.workflows.values():
+        app.add(one)
+    return app
 
 
 async def _obey(app: App, reader: asyncio.StreamReader) -> None:
@@ -98,56 +107,7 @@ async def _obey(app: App, reader: asyncio.StreamReader) -> None:
 
 
 async def _answer(app: App, asked: dict[str, Any]) -> None:
-    try:
-        answer = {"ok": await _do(app, asked)}
-    except PerdureError as error:
-        answer = {"error": type(error).__name__, "text": str(error)}
-    story.World.tell({"name": asked["name"], **answer})
-
-
-async def _do(app: App, asked: dict[str, Any]) -> Any:
-    run_id = asked.get("run", "")
-    match asked["do"]:
-        case "start":
-            workflow: Any = story.workflows[asked["workflow"]]
-            run = await app.start(workflow, asked["input"], id=run_id)
-            return {"created": run.created}
-        case "signal":
-            sent = await app.signal(
-                run_id, story.signals[asked["signal"]], asked["payload"], key=asked["key"]
-            )
-            return _sent(sent)
-        case "emit":
-            return await readers.emit(app, asked["numbers"])
-        case "read":
-            await asyncio.sleep(0.005)  # it is asked until it is so
-            return await readers.are_done(app)
-        case "cancel":
-            return await app.run(run_id).cancel()
-        case "pause":
-            return await app.run(run_id).pause()
-        case "resume":
-            return await app.run(run_id).resume()
-        case "status":
-            return await app.run(run_id).status()
-        case "result":
-            return await app.run(run_id).result()
-        case "limit":
-            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            soft = asked["bytes"] if asked["bytes"] else hard
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            return soft
-    raise AssertionError(f"what is {asked!r}?")
-
-
-def _sent(outcome: Delivered | Buffered | Duplicate[Any]) -> dict[str, Any]:
-    match outcome:
-        case Delivered():
-            return {"sent": "delivered", "path": outcome.path, "signal_id": outcome.signal_id}
-        case Buffered():
-            return {"sent": "buffered", "signal_id": outcome.signal_id}
-        case Duplicate():
-            return {"sent": "duplicate", "of": _sent(outcome.of)}
+    story.World.tell({"name": asked["name"], **await answer(app, asked)})
 
 
 # --- points to die at ----------------------------------------------------------------------------

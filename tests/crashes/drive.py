@@ -24,6 +24,9 @@ class Figures:
     """What a play, or many, came to."""
 
     kills: int = 0
+    stops: int = 0  # of a process, which went on later
+    restarts: int = 0  # of a server that was killed
+    fenced: int = 0  # writes of those who had lost a run
     acknowledged: int = 0
     runs: int = 0
     resumed: int = 0
@@ -33,6 +36,9 @@ class Figures:
 
     def add(self, other: "Figures") -> None:
         self.kills += other.kills
+        self.stops += other.stops
+        self.restarts += other.restarts
+        self.fenced += other.fenced
         self.acknowledged += other.acknowledged
         self.runs += other.runs
         self.resumed += other.resumed
@@ -43,7 +49,8 @@ class Figures:
     def __str__(self) -> str:
         resume = f"; resumed in {self.resume_s * 1000:.0f} ms" if self.resume_s else ""
         return (
-            f"{self.kills} kills, {self.acknowledged} acknowledged ops, {self.runs} runs, "
+            f"{self.kills} kills, {self.stops} stops, {self.restarts} restarts of a server, "
+            f"{self.fenced} late writes refused, {self.acknowledged} acknowledged ops, {self.runs} runs, "
             f"{self.resumed} times a living run resumed, {self.bodies} step bodies, "
             f"{self.again} of them run again: 0 lost, 0 doubled{resume}"
         )

@@ -33,7 +33,7 @@ class Story(NamedTuple):
     check: Callable[[Answers, Any], None]
 
 
-class _Teller:
+class Teller:
     """Writes the asks of one story, each after the one before unless said otherwise."""
 
     def __init__(self, run: str) -> None:
@@ -68,14 +68,14 @@ def equals(expected: Any) -> Callable[[Answers, Any], None]:
 
 
 def order(n: int) -> Story:
-    story = _Teller(f"order-{n}")
+    story = Teller(f"order-{n}")
     story.start("order", n)
     return story.told(equals([f"pay {n}!", "ship!", "mail!"]))
 
 
 def approval(n: int) -> Story:
     """Two answer at once; whoever was accepted is the one who is heard."""
-    story = _Teller(f"approval-{n}")
+    story = Teller(f"approval-{n}")
     start = story.start("approval", n)
     voices = {story.signal("approve", who, after=[start]).name: who for who in ("ann", "bob")}
 
@@ -90,7 +90,7 @@ def approval(n: int) -> Story:
 
 def race(n: int) -> Story:
     """Signal against timer: what the sender was told is what happened."""
-    story = _Teller(f"race-{n}")
+    story = Teller(f"race-{n}")
     story.start("race", n)
     sent = story.signal("nudge", n * 7)
 
@@ -107,7 +107,7 @@ def race(n: int) -> Story:
 
 
 def branches(n: int) -> Story:
-    story = _Teller(f"branches-{n}")
+    story = Teller(f"branches-{n}")
     story.start("branches", n)
     story.signal("go", "north")
     return story.told(equals(["went north!", "left!middle!right!"]))
@@ -115,7 +115,7 @@ def branches(n: int) -> Story:
 
 def paused(n: int) -> Story:
     """Paused, signalled twice and resumed: the later one has taken the slot, unless the first was in time."""
-    story = _Teller(f"paused-{n}")
+    story = Teller(f"paused-{n}")
     story.start("branches", n)
     story.ask("pause")
     west = story.signal("go", "west")
@@ -131,21 +131,21 @@ def paused(n: int) -> Story:
 
 def leftover(n: int) -> Story:
     """A signal that nobody ever waits for leaves the buffer with the run."""
-    story = _Teller(f"leftover-{n}")
+    story = Teller(f"leftover-{n}")
     story.start("order", n)
     story.signal("go", "unheard")
     return story.told(equals([f"pay {n}!", "ship!", "mail!"]))
 
 
 def family(n: int) -> Story:
-    story = _Teller(f"family-{n}")
+    story = Teller(f"family-{n}")
     story.start("family", n)
     return story.told(equals([n * 10, n, n + 1]))
 
 
 def collector(n: int, items: int = 7) -> Story:
     """A stream with keys, some of it sent at once: `all` keeps each, in the order of acceptance."""
-    story = _Teller(f"collector-{n}")
+    story = Teller(f"collector-{n}")
     story.start("collector", [])
     for one in range(items):
         story.signal("item", one)
@@ -154,7 +154,7 @@ def collector(n: int, items: int = 7) -> Story:
 
 
 def stuck(n: int) -> Story:
-    story = _Teller(f"stuck-{n}")
+    story = Teller(f"stuck-{n}")
     story.start("stuck", n)
     story.ask("cancel")
     return story.told(equals(None), status="cancelled")

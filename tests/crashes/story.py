@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from perdure import Context, Retry, Signal, TimedOut, step, step_info, timer, workflow
@@ -29,6 +30,7 @@ class World:
 
     effects_fd = -1
     tell: Callable[[dict[str, Any]], None]
+    claim: Callable[[str], str] = staticmethod(lambda run_id: "")  # by which it has a run
 
 
 def note() -> int:
@@ -38,10 +40,16 @@ def note() -> int:
         "body": info.idempotency_key,
         "attempt": info.attempt,
         "pid": os.getpid(),
+        "claim": World.claim(info.run_id),
         "at": time.monotonic(),
     }
     os.write(World.effects_fd, json.dumps(line).encode() + b"\n")
     return info.attempt
+
+
+def effects_in(path: Path) -> list[dict[str, Any]]:
+    """All that bodies have noted, in any process."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 # --- steps ---------------------------------------------------------------------------------------

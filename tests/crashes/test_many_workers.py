@@ -1,0 +1,176 @@
+"""Many worker processes on one Postgres, under load, while they and the server are killed and stopped.
+
+Everything that was begun comes to its end, everything acknowledged has its effect, once; what a worker that was taken
+for dead still wants to write is refused. A failure names its seed, which chooses runs, victims and moments; what the
+machine does in between is its own.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from servers.namespaces import Lent
+from servers.postgres import PostgresProcess
+
+from crashes import scenes
+from crashes.crew import Crew, Member, Place, open_crew, patience_s, until
+from crashes.drive import Figures
+from crashes.load import Load
+from crashes.story import effects_in
+from perdure import App
+from perdure.store.base import RunFilter
+
+_seed = os.environ.get("PERDURE_CRASH_SEED", "0")
+
+Faults = Callable[[Crew, random.Random], Awaitable[None]]
+
+
+@asynccontextmanager
+async def client_of(place: Place) -> AsyncIterator[App]:
+    """An app that only asks, in this very process."""
+    app = App(place.url, namespace=place.namespace, worker=False)
+    for one in scenes.workflows.values():
+        app.add(one)
+    async with app:
+        yield app
+
+
+async def survive(directory: Path, place: Place, size: int, faults: Faults) -> Figures:
+    """Play scenes with a crew during these faults, and look at what came of it."""
+    name = os.environ.get("PYTEST_CURRENT_TEST", "")
+    rng = random.Random(f"{_seed}/{name}")
+    try:
+        async with open_crew(directory, place, size) as crew, client_of(place) as app:
+            load = Load(app, place.effects, rng)
+            await load.during(faults(crew, rng))
+            return await load.check(crew)
+    except BaseException as error:
+        error.add_note(f"seed {_seed}/{name}")
+        raise
+
+
+@pytest.fixture
+def place(tmp_path: Path, postgres_url: str, lend_namespace: Lent) -> Place:
+    return Place(postgres_url, lend_namespace(), "2s", tmp_path / "effects.jsonl")
+
+
+# --- workers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 4])
+async def test_workers_killed_at_random_moments(
+    tmp_path: Path, place: Place, figures: Figures, kills_wanted: int, size: int
+) -> None:
+    async def faults(crew: Crew, rng: random.Random) -> None:
+        for _ in range(max(1, kills_wanted // 4)):
+            await asyncio.sleep(rng.uniform(0.05, 0.5))
+            await crew.kill(rng.choice(crew.members))
+
+    figures.add(await survive(tmp_path, place, size, faults))
+
+
+async def test_a_worker_that_stood_still_is_refused_and_goes_on_as_another(
+    tmp_path: Path, place: Place, figures: Figures, kills_wanted: int
+) -> None:
+    async def faults(crew: Crew, rng: random.Random) -> None:
+        async with client_of(place) as app:
+            for nth in range(max(1, kills_wanted // 8)):
+                await stand_still(app, crew, crew.members[nth % 2])
+
+    survived = await survive(tmp_path, place, 2, faults)
+    assert survived.fenced > 0
+    figures.add(survived)
+
+
+async def stand_still(app: App, crew: Crew, member: Member) -> None:
+    """Stop a worker in the midst of runs until others have them; then it must notice."""
+    before = await member.who()
+    while True:
+        member.stop()
+        if await runs_of(app, before["worker"]):
+            break
+        member.go_on()
+        await asyncio.sleep(0.05)
+    crew.stops += 1
+    try:
+        await until(lambda: has_none(app, before["worker"]), "others take over what it ran")
+    finally:
+        member.go_on()
+    await until(lambda: is_another(member, before["worker"]), "it notices that its lease is lost")
+    crew.fenced += (await member.who())["fenced"] - before["fenced"]
+
+
+async def runs_of(app: App, worker_id: str) -> list[str]:
+    page = await app._engine().store.runs(RunFilter(statuses=("running",)), None, 1000)
+    return [one.run_id for one in page if one.owner == worker_id]
+
+
+async def has_none(app: App, worker_id: str) -> bool:
+    return not await runs_of(app, worker_id)
+
+
+async def is_another(member: Member, worker_id: str) -> bool:
+    return bool((await member.who())["worker"] != worker_id)
+
+
+# --- the server ------------------------------------------------------------------------------------
+
+
+async def kill_server(server: PostgresProcess, crew: Crew, away_s: float) -> None:
+    """Kill it under load, and start it again after a while, which is a part of a second more."""
+    await asyncio.to_thread(server.kill)
+    await asyncio.sleep(away_s)
+    await asyncio.to_thread(server.start)
+    crew.restarts += 1
+
+
+async def test_a_server_that_is_killed_and_restarted(
+    tmp_path: Path, postgres_process: PostgresProcess, figures: Figures, kills_wanted: int
+) -> None:
+    """No worker is taken for dead meanwhile: so no step runs twice, and nobody is told that anything failed."""
+    place = Place(postgres_process.url, "crew", "30s", tmp_path / "effects.jsonl")
+
+    async def faults(crew: Crew, rng: random.Random) -> None:
+        for _ in range(max(1, kills_wanted // 13)):
+            await asyncio.sleep(rng.uniform(0.5, 1.5))
+            await kill_server(postgres_process, crew, rng.uniform(0, 1))
+        await asyncio.sleep(0.5)
+
+    figures.add(await survive(tmp_path, place, 2, faults))
+
+
+async def test_everything_at_once(
+    tmp_path: Path, postgres_process: PostgresProcess, figures: Figures, kills_wanted: int
+) -> None:
+    place = Place(postgres_process.url, "crew", "2s", tmp_path / "effects.jsonl")
+
+    async def faults(crew: Crew, rng: random.Random) -> None:
+        for _ in range(max(1, kills_wanted // 13)):
+            await asyncio.sleep(rng.uniform(0.2, 1.0))
+            victim, sleeper = rng.sample(crew.members, 2)
+            sleeper.stop()
+            await asyncio.gather(
+                crew.kill(victim), kill_server(postgres_process, crew, rng.uniform(0, 3))
+            )
+            sleeper.go_on()
+            crew.stops += 1
+            for one in crew.members:
+                await one.ensure()
+
+    figures.add(await survive(tmp_path, place, 3, faults))
+
+
+# --- life signs ------------------------------------------------------------------------------------
+
+
+async def test_a_step_that_blocks_the_loop_for_longer_than_the_lease_keeps_its_run(
+    tmp_path: Path, place: Place
+) -> None:
+    async with open_crew(tmp_path, place._replace(lease="1s"), 2), client_of(place) as app:
+        run = await app.start(scenes.blocking, 2.5)
+        assert await run.result(patience_s) == "blocked"
+        assert len(effects_in(place.effects)) == 1

@@ -1,0 +1,125 @@
+"""The server is away for a while: whoever asks meanwhile is answered when it is back, and no run notices.
+
+Only when it stays away longer than anybody would wait are they told, and then that nothing happened.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers.namespaces import Lent
+from servers.postgres import PostgresProcess
+
+from crashes import scenes, story
+from crashes.crew import until
+from perdure import App, StoreRefused
+from perdure.model.clock import SystemClock
+from perdure.model.ids import Ids
+from perdure.model.ops import Beat
+from perdure.store.postgres.store import PostgresStore
+
+# The time after which something that must come does not come any more; hints are otherwise told every 20 s.
+_soon_s = 15.0
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[App]:
+    app = App(url, **options)
+    for one in scenes.workflows.values():
+        app.add(one)
+    async with app:
+        yield app
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Any:
+    story.World.effects_fd = os.open(tmp_path / "effects.jsonl", os.O_WRONLY | os.O_CREAT)
+    yield tmp_path / "effects.jsonl"
+    os.close(story.World.effects_fd)
+
+
+async def has_lines(effects: Path) -> bool:
+    return bool(story.effects_in(effects))
+
+
+async def test_what_is_asked_while_the_server_is_away_is_done_when_it_is_back(
+    postgres_process: PostgresProcess, effects: Path
+) -> None:
+    async with opened(postgres_process.url) as app:
+        parked = await app.start(story.waiter, 1)
+        busy = await app.start(scenes.slow, 1)
+        await until(lambda: has_lines(effects), "the first step begins")
+        await asyncio.to_thread(postgres_process.kill)
+        asked = [
+            asyncio.create_task(one)
+            for one in (
+                app.start(scenes.slow, 2),
+                app.signal(parked.id, story.go, "on"),
+                app.run(busy.id).status(),
+            )
+        ]
+        await asyncio.wait(asked, timeout=1)
+        await asyncio.to_thread(postgres_process.start)
+        started, _, _ = await asyncio.gather(*asked)
+        assert await parked.result("30s") == "on"
+        for run in (busy, started):
+            assert (await run.result("30s"))[1:] == ["left!", "right!", "last!"]
+    # Four steps of two runs: what was under way was neither lost nor begun again.
+    assert len(story.effects_in(effects)) == 8
+
+
+async def test_when_the_server_stays_away_they_are_told_that_nothing_happened(
+    postgres_process: PostgresProcess,
+) -> None:
+    async with opened(postgres_process.url, store_timeout="1s", worker=False) as app:
+        await asyncio.to_thread(postgres_process.kill)
+        for asked in (app.start(story.waiter, 1, id="w"), app.run("w").status()):
+            with pytest.raises(StoreRefused) as refused:
+                await asked
+            assert refused.value.passing
+        await asyncio.to_thread(postgres_process.start)
+        assert (await app.start(story.waiter, 1, id="w")).created
+
+
+async def test_hints_are_heard_again_though_nobody_had_anything_to_tell(
+    postgres_process: PostgresProcess,
+) -> None:
+    async with opened(postgres_process.url) as app:
+        store: Any = app._engine().store
+        before = store._hints._connection
+        await asyncio.to_thread(postgres_process.kill)
+        await asyncio.to_thread(postgres_process.start)
+
+        async def is_new() -> bool:
+            return store._hints._connection not in (None, before)
+
+        async with asyncio.timeout(_soon_s):
+            await until(is_new, "it listens again")
+
+
+# --- on a server that is there ---------------------------------------------------------------------
+
+
+async def test_what_became_of_a_batch_is_answered_the_same_if_asked_twice(
+    postgres_url: str, lend_namespace: Lent
+) -> None:
+    """The first answer may be lost with its connection."""
+    clock = SystemClock()
+    store = PostgresStore(
+        postgres_url, namespace=lend_namespace(), clock=clock, ids=Ids(clock, random.Random(1))
+    )
+    await store.open()
+    try:
+        at = store.now() + 1
+        for _ in range(2):
+            assert await store._row("settle", batch_id="never", at=at) is not None
+        await store.apply("done", [Beat(worker_id="w", lease_us=1)])
+        for _ in range(2):
+            assert await store.settle("done")
+    finally:
+        await store.close()
