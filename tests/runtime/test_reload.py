@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Context, Delivered, Retry, Signal, StepFailed, step, step_info
-from perdure.model.ops import FireTimers
+from perdure.model.ops import Cancel, FireTimers
 from perdure.store.base import BatchUnknown
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.words import failed, signal, wait
@@ -389,3 +389,31 @@ async def test_a_type_that_changed_under_a_later_open_wait_parks_the_run(world: 
         await w.app.signal("a", stop, True)
         await w.settle()
         assert await run.result() is True
+
+
+async def test_what_nobody_told_a_run_in_a_long_step_is_found_by_looking(
+    world: Any, app: App
+) -> None:
+    """Its owner asks the store nothing meanwhile, and the hint of another process may be lost."""
+    begun = asyncio.Event()
+
+    @step
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        await ctx.step(endless)
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        await begun.wait()
+        await w.store.apply("from-elsewhere", [Cancel(run_id=run.id)])
+        assert await w.store.revisions([run.id, "none"]) == {run.id: 1}
+        await w.worker.recovery.look(thorough=True)
+
+        async def is_cancelled() -> bool:
+            return await run.status() == "cancelled"
+
+        await w.until(is_cancelled)

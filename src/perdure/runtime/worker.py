@@ -588,6 +588,8 @@ class Worker(Service):
         await self._coordinator.submit(ops.Declare(workflows=workflows, channels=channels))
 
     def _on_look(self, look: Look, thorough: bool) -> None:
+        if thorough and len(self._executions) > len(self._parked):
+            self._spawn("changes", self._look_for_changes)
         if look.deadline_at is not None:
             self.timers.note(look.deadline_at)
         if look.ready_at is not None:
@@ -596,6 +598,19 @@ class Worker(Service):
             self._fan_out()
         if look.outbox:
             self.outbox.note()
+
+    async def _look_for_changes(self) -> None:
+        """A run in the midst of a long step asks the store nothing: what others did to it, it may not have heard."""
+        busy = [one.run_id for one in self._executions.values() if not one.parked]
+        for first in range(0, len(busy), limits.page_rows_max):
+            run_ids = busy[first : first + limits.page_rows_max]
+            revisions = await self._store.revisions(run_ids)
+            for run_id in run_ids:
+                execution = self._executions.get(run_id)
+                # What has an op under way hears it from the answer.
+                if execution is not None and not execution.outstanding:
+                    if revisions.get(run_id) != execution.revision:
+                        self._called.hear(run_id)
 
     # --- for tests and health ---
 

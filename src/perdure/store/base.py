@@ -212,6 +212,10 @@ class Store(ABC):
         """
 
     @abstractmethod
+    async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """The revisions of these runs; unknown ids are left out."""
+
+    @abstractmethod
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         """Those of these runs that have ended."""
 

@@ -95,6 +95,10 @@ class MemoryReads(Store):
         suspects = tuple(run_id for run_id in parked if not self.tables.watchers(run_id))
         return suspects, parked[-1] if parked and len(parked) == limit else ""
 
+    async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:
+        found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
+        return {one.run_id: one.revision for one in found if one is not None}
+
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
         return [one for one in found if one is not None and one.status in TERMINAL]

@@ -272,6 +272,11 @@ select coalesce(json_agg({outbox as json of o} order by o.outbox_id), '[]') from
 -- By a connection of the caller's own: one row, which nobody waits for.
 insert into {schema}.outbox (outbox_id, op, created_at) values (:outbox_id, :op, :created_at);
 
+-- name: revisions
+-- How far others have changed the runs that are at work here.
+select coalesce(json_object_agg(r.run_id, r.revision), '{}')
+from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id;
+
 -- name: ended
 -- Which of the awaited runs are over, in one look for all who await here.
 select coalesce(json_agg({run as json of r}), '[]')

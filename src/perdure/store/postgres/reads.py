@@ -117,6 +117,10 @@ class PostgresReads(Store):
             workers=workers,
         )
 
+    async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:
+        (found,) = await self._row("revisions", run_ids=list(run_ids))
+        return _decode_counts(found)
+
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         return await self._rows(fetching.decode_runs, "ended", run_ids=list(run_ids))
 

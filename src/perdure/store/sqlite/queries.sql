@@ -669,6 +669,10 @@ select
      cross join steps as s on s.run_id = r.run_id and s.generation = r.generation
      where s.superseded = 0);
 
+-- name: revisions
+-- How far others have changed the runs that are at work here.
+select json_group_object(run_id, revision) from runs where run_id in (select value from json_each(:run_ids));
+
 -- name: ended
 -- Which of the awaited runs are over, in one look for all who await here.
 select json_group_array({run as json}) from runs

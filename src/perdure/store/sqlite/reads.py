@@ -61,6 +61,7 @@ Found = TypeVar("Found")
 
 _threads = 2
 _counted_max = 1_000_000
+_decode_revisions = msgspec.json.Decoder(dict[str, int]).decode
 _decode_owners = msgspec.json.Decoder(list[str | None]).decode
 _decode_leases = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decode_swept = msgspec.json.Decoder(list[tuple[str, int]]).decode
@@ -145,6 +146,11 @@ def _snapshot(sql: Statements) -> Iterator[None]:
     finally:
         if sql.connection.in_transaction:  # some errors have ended it
             sql.run("rollback")
+
+
+def revisions(sql: Statements, run_ids: Sequence[str]) -> dict[str, int]:
+    row = sql.row("revisions", {"run_ids": as_json(list(run_ids))})
+    return _decode_revisions(row[0])
 
 
 def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:

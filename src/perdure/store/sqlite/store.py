@@ -188,6 +188,9 @@ class SqliteStore(Store):
     async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
         return await self._read(reads.load, run_ids)
 
+    async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:
+        return await self._read(reads.revisions, run_ids)
+
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         return await self._read(reads.ended, run_ids)
 
