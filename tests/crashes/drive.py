@@ -27,6 +27,7 @@ class Figures:
     stops: int = 0  # of a process, which went on later
     restarts: int = 0  # of a server that was killed
     fenced: int = 0  # writes of those who had lost a run
+    refused: int = 0  # asks that the store did not take
     acknowledged: int = 0
     runs: int = 0
     resumed: int = 0
@@ -39,6 +40,7 @@ class Figures:
         self.stops += other.stops
         self.restarts += other.restarts
         self.fenced += other.fenced
+        self.refused += other.refused
         self.acknowledged += other.acknowledged
         self.runs += other.runs
         self.resumed += other.resumed

@@ -38,7 +38,7 @@ class Load:
         self._stories: list[Story] = []
         self._answers: Answers = {}
         self._heard: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        self.asked_again: Counter[str] = Counter()
+        self._refused = 0
 
     # --- asking ---
 
@@ -82,7 +82,7 @@ class Load:
             await self._heard[name].wait()
         told = await answer(self._app, ask.message())
         while told.get("error") in _not_taken:
-            self.asked_again[f"{ask.do}: {told['error']}"] += 1
+            self._refused += told["error"] == "StoreRefused"
             await asyncio.sleep(_ask_again_s)
             told = await answer(self._app, ask.message())
         self._answers[ask.name] = told
@@ -110,6 +110,7 @@ class Load:
             stops=crew.stops,
             restarts=crew.restarts,
             fenced=crew.fenced,
+            refused=self._refused,
             acknowledged=len(self._answers),
             runs=len(runs),
             bodies=sum(map(len, self._bodies().values())),
