@@ -48,4 +48,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
         case "sqlite":
             return {"url": f"sqlite:///{tmp_path}/crowd.db"}
     lend = request.getfixturevalue("lend_namespace")
-    return {"url": request.getfixturevalue("postgres_url"), "namespace": lend()}
+    # Without hints of its own: what is passed on, and what is lost, is the test's affair.
+    url = request.getfixturevalue("postgres_url") + "?notify=0"
+    return {"url": url, "namespace": lend()}

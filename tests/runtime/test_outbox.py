@@ -170,7 +170,7 @@ async def test_it_is_looked_for_soon_and_then_ever_later(
         await w.advance("10s")
         assert len(looked) == 7 and await w.app.queues() == {}
         # As the worker's slow poll does.
-        await w.worker._recovery.look()
+        await w.worker.recovery.look(thorough=True)
         await w.settle()
         assert await w.app.queues() == {"jobs": 1}
 

@@ -418,7 +418,7 @@ async def test_one_whose_run_was_lost_rolls_back(
         assert (kept(world), w.worker.resident_runs) == ([], 0)
         monkeypatch.setattr(w.worker, "run_transaction", begin)
         # The other one dies.
-        await w.worker._recovery.recover()
+        await w.worker.recovery.look(thorough=True)
         assert (await run.result(), kept(world)) == (2, [1])
 
 

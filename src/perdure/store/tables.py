@@ -47,6 +47,10 @@ class Tables(ABC):
         int  # how many runs events have resumed in this batch: one commit takes a bounded number
     )
 
+    def is_called(self, owner: str) -> bool:
+        """Whether a worker of another process can be called, and is not known to be dead: then its runs stay with it."""
+        return self.sticky_us > 0
+
     # --- order ---
 
     @abstractmethod

@@ -148,7 +148,7 @@ def awaken(
     """
     changes: dict[str, Any] = {"revision": run.revision + 1}
     if run.status in PARKED:
-        if run.owner is None or (run.owner != tables.worker_id and not tables.sticky_us):
+        if run.owner is None or (run.owner != tables.worker_id and not tables.is_called(run.owner)):
             return _give_away(tables, run, taker)
         changes["status"] = "running"
         if run.owner != tables.worker_id:

@@ -50,6 +50,7 @@ class Backend(ABC):
 
     worker_id: str | None
     sticky_us: int
+    living: frozenset[str] | None = None  # the workers, as the last look said
 
     @abstractmethod
     async def fetch(self, looks: Looks, needs: Iterable[Need]) -> None:
@@ -164,6 +165,7 @@ class Decider:
                 worker_id=self._backend.worker_id,
                 lifecycle=self._lifecycle,
                 sticky_us=self._backend.sticky_us,
+                living=self._backend.living,
                 ids=self._ids,
                 exact=exact,
             )

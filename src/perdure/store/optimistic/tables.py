@@ -37,6 +37,7 @@ class OptimisticTables(
         worker_id: str | None,
         lifecycle: bool,
         sticky_us: int,
+        living: frozenset[str] | None,
         ids: Ids,
         exact: bool,
     ) -> None:
@@ -46,12 +47,16 @@ class OptimisticTables(
         self.worker_id = worker_id
         self.lifecycle = lifecycle
         self.sticky_us = sticky_us
+        self._living = living
         self.wakes: list[Wake] = []
         self.fanned = 0
         self._ids = ids
         self._exact = exact
         self._base = known.head if exact else UNPLACED
         self._seq_before = self._seq = known.seq
+
+    def is_called(self, owner: str) -> bool:
+        return self.sticky_us > 0 and (self._living is None or owner in self._living)
 
     def next_seq(self) -> int:
         """Greater than any in a row that this batch has looked at, whoever gave it."""

@@ -48,8 +48,8 @@ class PostgresReads(Store):
         """Have something asked on a connection that nobody else uses meanwhile."""
         raise NotImplementedError
 
-    def _note_others(self, others: bool) -> None:
-        """Whether other workers live."""
+    def _note_workers(self, workers: frozenset[str]) -> None:
+        """Which workers live."""
         raise NotImplementedError
 
     async def _row(self, name: str, /, **params: Any) -> Any:
@@ -100,7 +100,7 @@ class PostgresReads(Store):
         parked = _decode_swept(swept)
         self.head = max(self.head, last)
         workers = frozenset(fetching.decode_ids(living))
-        self._note_others(bool(workers - {self.worker_id}))
+        self._note_workers(workers)
         return Look(
             deadline_at=min(
                 (at for at in (deadline_at, expires_at) if at is not None), default=None

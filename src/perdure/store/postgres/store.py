@@ -105,7 +105,7 @@ class PostgresStore(PostgresReads, Backend):
             self._writer = await self._first_connection()
             self._readers = Pool(lambda: connect(self._options), _readers_max)
             self._bodies = Pool(lambda: connect(self._options, ours=False), _bodies_max)
-            if self.sends_hints:
+            if self._options.listen_url is not None:
                 self._hints = Hints(self._options, self.schema, self._ids.ulid(), self._heard)
                 await self._hints.open()
 
@@ -316,9 +316,10 @@ class PostgresStore(PostgresReads, Backend):
 
     # --- reads ---
 
-    def _note_others(self, others: bool) -> None:
+    def _note_workers(self, workers: frozenset[str]) -> None:
+        self.living = workers
         if self._hints is not None:
-            self._hints.others = others
+            self._hints.others = bool(workers - {self.worker_id})
 
     async def _ask(self, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
         self._check_process()
