@@ -48,7 +48,7 @@ class Tables(ABC):
     )
 
     def is_called(self, owner: str) -> bool:
-        """Whether a worker of another process can be called, and is not known to be dead: then its runs stay with it."""
+        """Whether a worker of another process can be called and is not known to be dead: its runs stay with it."""
         return self.sticky_us > 0
 
     # --- order ---
