@@ -51,7 +51,8 @@ class LookedAt(Tables):
     def _inside(self, run_id: str) -> Slice | None:
         """The same with all that belongs to it."""
         kept = self._slice(run_id)
-        if kept is not None and kept.watchers is None:
+        is_unknown = ("run", run_id) in self.missing if kept is None else kept.watchers is None
+        if is_unknown:
             self.missing.add(("inside", run_id))
             return None
         return kept
