@@ -86,6 +86,24 @@ async def test_when_the_server_stays_away_they_are_told_that_nothing_happened(
         assert (await app.start(story.waiter, 1, id="w")).created
 
 
+async def test_a_run_outlasts_a_server_that_stays_away_longer_than_anybody_waits(
+    postgres_process: PostgresProcess, effects: Path
+) -> None:
+    """Its ops are refused, and it is loaded anew, with what its bodies have brought, until it can go on."""
+    async with opened(postgres_process.url, store_timeout="1s") as app:
+        parked = await app.start(story.race, 1)
+        busy = await app.start(scenes.slow, 1)
+        await until(lambda: has_lines(effects), "the first step begins")
+        await asyncio.to_thread(postgres_process.kill)
+        # Long enough for several tries of everything; nothing tells when they are over.
+        await asyncio.sleep(4)
+        await asyncio.to_thread(postgres_process.start)
+        assert (await busy.result("60s"))[1:] == ["left!", "right!", "last!"]
+        await app.signal(parked.id, story.nudge, 7, key="nudge")
+        assert await parked.result("60s") == ["timer", 7]
+    assert len(story.effects_in(effects)) == 4
+
+
 async def test_hints_are_heard_again_though_nobody_had_anything_to_tell(
     postgres_process: PostgresProcess,
 ) -> None:
