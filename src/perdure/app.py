@@ -59,6 +59,7 @@ from perdure.sending import SentOrNot, accepted, send_again, send_many, send_op
 from perdure.starting import listener, start_op
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store
+from perdure.store.urls import without_password
 from perdure.telling import Telling
 from perdure.upkeep import prune_older
 from perdure.views import (
@@ -86,7 +87,7 @@ Ts = TypeVarTuple("Ts")
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 
 
-# Never in a log: the user and password of a store's URL.
+# Not in a log either: the user of a store's URL.
 _credentials = re.compile(r"//[^/]*@")
 
 
@@ -143,7 +144,9 @@ class App(Telling, Reading):
         self._engine = self._life.engine
 
     def __repr__(self) -> str:
-        url = _credentials.sub("//…@", self.url) if isinstance(self.url, str) else self.url
+        url = self.url
+        if isinstance(url, str):
+            url = _credentials.sub("//…@", without_password(url))
         where = "" if self.namespace is None else f", namespace={self.namespace!r}"
         return f"App({url!r}{where})"
 

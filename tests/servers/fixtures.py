@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from servers.namespaces import Lent, Namespaces
+from servers.pooler import Pooler, pooling
 from servers.postgres import (
     ADDRESS_VARIABLE,
     PostgresAddress,
@@ -111,6 +112,13 @@ def lend_namespace(postgres_namespaces: Namespaces) -> Iterator[Lent]:
     """Call it for an empty namespace of this test's own, as often as needed."""
     with postgres_namespaces.lent() as lent:
         yield lent
+
+
+@pytest.fixture(scope="session")
+def postgres_pooler(postgres_server: PostgresAddress) -> Iterator[Pooler]:
+    """A transaction pooler before the shared server: all who come to it share two connections."""
+    with pooling(postgres_server.url) as pooler:
+        yield pooler
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """Stores: one contract, several ways to keep the rows. `open_store` finds the one a URL names."""
 
 from collections.abc import Callable
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from perdure.errors import StoreRefused
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.store.base import Store
+from perdure.store.urls import without_password
 
 _known = "memory://  sqlite:///path  postgresql://host/database  (redis:// is coming)"
 
@@ -17,9 +18,9 @@ def open_store(
     """The store that `url` names, not yet opened. Backends are imported only when asked for."""
     if not isinstance(url, str):
         raise StoreRefused(f"a store URL is text, not {type(url).__name__}; known: {_known}")
-    make = _makers.get(urlsplit(url).scheme)
+    make = _makers.get(url.partition(":")[0].lower())
     if make is None:
-        raise StoreRefused(f"no store for {url!r}; known: {_known}")
+        raise StoreRefused(f"no store for {without_password(url)!r}; known: {_known}")
     return make(url, namespace, clock, ids, lifecycle)
 
 

@@ -64,11 +64,11 @@ def everything(changes: Changes) -> Conflict:
 
 
 async def apply(
-    connection: Connection, statements: Statements, changes: Changes
+    connection: Connection, statements: Statements, parameters: dict[str, Any]
 ) -> tuple[Written | Conflict, int, int]:
     """Make the call; gives its answer, the server's clock, and the greatest number in what was claimed."""
     statement = statements["apply"]
-    row = await connection.fetchrow(statement.text, *statement.values(_parameters(changes)))
+    row = await connection.fetchrow(statement.text, *statement.values(parameters))
     assert row is not None
     if row["conflict"] is not None:
         return _decode_conflict(row["conflict"]), row["clock"], 0
@@ -80,7 +80,8 @@ async def apply(
     return Written(row["head"] or 0, slices), row["clock"], seq
 
 
-def _parameters(changes: Changes) -> dict[str, Any]:
+def parameters_of(changes: Changes) -> dict[str, Any]:
+    """What the call is given. Raises ValueError for what is no text that a server could hold."""
     return {
         "batch_id": changes.batch_id,
         "now": changes.now,

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from perdure.errors import StoreRefused
+from perdure.store.urls import without_password
 
 if TYPE_CHECKING:
     # Only the stubs know that it is generic.
@@ -32,8 +33,12 @@ _settings: Final[dict[str, str]] = {
     "idle_in_transaction_session_timeout": "60s",
     "statement_timeout": "60s",
     "lock_timeout": "15s",
-    # Plans by index, also on tables that were never analysed; see functions/apply_v1.sql.
+    # Plans by index, also on tables that were never analysed; see functions/apply_v1.sql. Behind a pooler each
+    # statement is planned anew, for tables as large as they then are: that will do.
     "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
     "jit": "off",
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -49,15 +54,34 @@ class Options(NamedTuple):
     pgbouncer: bool
     relaxed: bool  # synchronous_commit may be off
 
+    def __repr__(self) -> str:
+        return f"Options({without_password(self.url)!r}, pgbouncer={self.pgbouncer})"
+
 
 def parse_url(url: str) -> Options:
     """Our own options are taken out of the URL; what is left is the driver's."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # The error's own words may hold a part of the password.
+        raise StoreRefused(
+            f"{without_password(url)} is no URL: characters that mean something in one are written as %40, %2F, %5B"
+        ) from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    silent = options.get("notify") == "0"
     pgbouncer = _flag(url, options, "pgbouncer", False)
     notify = _flag(url, options, "notify", not pgbouncer)
     relaxed = _flag(url, options, "relaxed", False)
     listen_url = options.pop("listen_url", None)
+    if listen_url is None and notify and pgbouncer:
+        raise StoreRefused(
+            f"{without_password(url)}: through a pooler nobody can listen: give the server's own address as "
+            "listen_url=, or leave notify=1 out"
+        )
+    if listen_url is not None and silent:
+        raise StoreRefused(
+            f"{without_password(url)}: notify=0 and listen_url= contradict each other"
+        )
     scheme = "postgresql" if parts.scheme == "postgres" else parts.scheme
     plain = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
     if listen_url is None and notify:
@@ -72,15 +96,6 @@ def _flag(url: str, options: dict[str, str], name: str, usual: bool) -> bool:
     if value not in ("0", "1"):
         raise StoreRefused(f"{without_password(url)}: {name} is 0 or 1, not {value!r}")
     return value == "1"
-
-
-def without_password(url: str) -> str:
-    """A URL that may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    place = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{place}"))
 
 
 async def connect(
@@ -107,6 +122,11 @@ async def connect(
         asyncpg.InvalidAuthorizationSpecificationError,
         asyncpg.InvalidCatalogNameError,
         asyncpg.InsufficientPrivilegeError,
+        # Options of the URL that are neither ours nor the driver's go to the server as settings.
+        asyncpg.UndefinedObjectError,
+        asyncpg.InvalidParameterValueError,
+        asyncpg.CantChangeRuntimeParamError,
+        asyncpg.exceptions.ProtocolViolationError,
         asyncpg.exceptions.ClientConfigurationError,
         ssl.SSLError,
         ValueError,
@@ -156,6 +176,9 @@ async def check_server(connection: Connection, options: Options) -> None:
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error says that the connection is gone, and so nothing about what was under way."""
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        # A value that the driver could not send: nothing was.
+        return False
     return isinstance(
         error,
         asyncpg.PostgresConnectionError

@@ -156,6 +156,8 @@ class Hints:
         except BaseException:
             connection.terminate()
             raise
+        # A lost connection is missed at once, not when there is something to tell.
+        connection.add_termination_listener(lambda _: self._wake.set())
         self._connection = connection
         # Or a server that restarts would be missed until there is something to tell.
         connection.add_termination_listener(self._on_lost)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from perdure.store.postgres.connecting import Connection
+from perdure.store.postgres.connecting import Connection, is_lost
 
 _close_s = 5.0
 
@@ -32,8 +32,10 @@ class Pool:
                 connection = await self._connect()
             yield connection
         except BaseException as error:
-            # After a cancelled call its answer may still be under way. What the server itself has refused is over.
-            if connection is not None and not isinstance(error, asyncpg.PostgresError):
+            # After a cancelled call its answer may still be under way. What the server itself has refused is over,
+            # unless it says goodbye.
+            over = isinstance(error, asyncpg.PostgresError) and not is_lost(error)
+            if connection is not None and not over:
                 connection.terminate()
                 connection = None
             raise

@@ -40,18 +40,19 @@ def lock_class(schema: str) -> int:
 async def bring_up(connection: Connection, schema: str, new_id: Callable[[], str]) -> None:
     """Make or renew the schema, unless somebody has; raises StoreRefused."""
     statements = Statements(schema)
-    if await _is_up(connection, schema, statements):
-        return
     try:
-        async with connection.transaction():
+        if await _is_up(connection, schema, statements):
+            return
+        # What the others did is to be seen once the lock is ours, whatever the role or the database says.
+        async with connection.transaction(isolation="read_committed"):
             await connection.execute("select pg_advisory_xact_lock($1, -1)", lock_class(schema))
             await _migrate(connection, schema, statements, new_id)
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreRefused(
-            f"the schema {schema!r} could not be made: {error}; grant create on the database to this role, or "
-            f"have somebody run: create schema {quote(schema)} authorization <role>"
+            f"the schema {schema!r} could not be made or used: {error}; grant create on the database to this role, "
+            f"or have somebody run: create schema {quote(schema)} authorization <role>"
         ) from error
-    except asyncpg.PostgresError as error:
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise StoreRefused(f"the schema {schema!r} could not be brought up: {error}") from error
 
 
@@ -84,7 +85,10 @@ async def _migrate(
         version = _number(schema, "schema", await _meta(connection, statements, "schema"))
     else:
         await _refuse_others(connection, schema)
-        await connection.execute(f"create schema if not exists {quote(schema)}")
+        # Somebody may have made it for us, because our role may not: `if not exists` would ask for that right all the
+        # same.
+        if not await connection.fetchval("select 1 from pg_namespace where nspname = $1", schema):
+            await connection.execute(f"create schema {quote(schema)}")
     for migration in migrations[version:]:
         await connection.execute(migration.text.replace("{schema}", quote(schema)))
     if version < schema_known:
@@ -110,25 +114,40 @@ def min_code() -> int:
 
 async def check_code(connection: Connection, statements: Statements) -> None:
     """StoreRefused if the schema needs newer code; it may have come to that while it was open."""
-    needed = int(await _meta(connection, statements, "min_code") or 0)
+    schema = statements.schema
+    needed = _number(schema, "min_code", await _meta(connection, statements, "min_code"))
     if needed > schema_known:
-        raise StoreRefused(
-            f"the schema needs code that knows version {needed}, and this code knows {schema_known}: upgrade perdure"
-        )
+        raise too_new(schema, needed)
+
+
+def too_new(schema: str, needed: int) -> StoreRefused:
+    """What to say of a schema that somebody else's newer code has made."""
+    return StoreRefused(
+        f"the schema {schema!r} needs code that knows version {needed}, and this code knows {schema_known}: "
+        "upgrade perdure"
+    )
 
 
 async def _has_meta(connection: Connection, schema: str) -> bool:
-    found = await connection.fetchval("select to_regclass($1)", f"{quote(schema)}.meta")
-    return found is not None
+    """Whether the schema may be one of ours: by the catalogue, which needs no privilege."""
+    columns = await connection.fetch(
+        "select a.attname from pg_attribute as a join pg_class as c on c.oid = a.attrelid "
+        "join pg_namespace as n on n.oid = c.relnamespace "
+        "where n.nspname = $1 and c.relname = 'meta' and c.relkind = 'r' and a.attnum > 0",
+        schema,
+    )
+    return [row["attname"] for row in columns] == ["name", "value"]
 
 
 async def _refuse_others(connection: Connection, schema: str) -> None:
     """A schema of that name that is not ours stays untouched."""
     tables = await connection.fetch(
-        "select table_name from information_schema.tables where table_schema = $1 limit 3", schema
+        "select c.relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace "
+        "where n.nspname = $1 and c.relkind <> 'i' order by c.relname limit 3",
+        schema,
     )
     if tables:
-        names = ", ".join(row["table_name"] for row in tables)
+        names = ", ".join(row["relname"] for row in tables)
         raise StoreRefused(
             f"the schema {schema!r} is not one of perdure: it has the tables {names}; use another namespace"
         )
@@ -146,6 +165,6 @@ async def _put_meta(connection: Connection, statements: Statements, name: str, v
 def _number(schema: str, name: str, value: str | None) -> int:
     if value is None or not value.isdecimal():
         raise StoreRefused(
-            f"the schema {schema!r} is not one of perdure: its table meta has no number {name!r}"
+            f"the schema {schema!r} is not one of perdure: its table meta has no number {name!r}; use another namespace"
         )
     return int(value)

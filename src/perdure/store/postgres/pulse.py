@@ -5,14 +5,20 @@ goes wrong, the next beat begins with a new connection.
 """
 
 import asyncio
+from collections.abc import Callable
 
+from perdure.errors import StoreRefused
+from perdure.store.postgres import opening
 from perdure.store.postgres.connecting import Connection, Options, connect
 from perdure.store.postgres.statements import Statements
 from perdure.store.postgres.ticking import ServerClock
 
 
 class Pulse:
-    """Prolongs the lease of one worker, one beat at a time; only ever used by one thread."""
+    """Prolongs the lease of one worker, one beat at a time; only ever used by one thread.
+
+    `refuse` is called there with the reason when the schema has become too new for this code.
+    """
 
     def __init__(
         self,
@@ -22,9 +28,12 @@ class Pulse:
         worker_id: str,
         lease_s: float,
         patience_s: float,
+        refuse: Callable[[StoreRefused], None],
     ) -> None:
         self._options = options
+        self._schema = statements.schema
         self._asked = statements["prolong_lease"]
+        self._refuse = refuse
         self._clock = clock
         self._worker_id = worker_id
         self._lease_us = round(lease_s * 1_000_000)
@@ -33,7 +42,7 @@ class Pulse:
         self._connection: Connection | None = None
 
     def beat(self) -> bool:
-        """Whether the worker still has a row."""
+        """Whether the worker still has a row, in a schema that this code may use."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(self._beat())
@@ -51,7 +60,13 @@ class Pulse:
         except BaseException:
             self._hang_up()
             raise
-        return row is not None
+        return row is not None and self._knows(int(row[0]))
+
+    def _knows(self, needed: int) -> bool:
+        if needed <= opening.schema_known:
+            return True
+        self._refuse(opening.too_new(self._schema, needed))
+        return False
 
     def _hang_up(self) -> None:
         if self._connection is not None:

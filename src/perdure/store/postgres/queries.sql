@@ -3,7 +3,9 @@
 --   {run as json of r}   a json_build_object of every field of that record, of that table
 --   :name                a parameter
 --
--- A read gives JSON arrays, decoded straight into records. Paging compares whole rows, as the indexes are ordered.
+-- A read gives JSON arrays, decoded straight into records. Paging compares whole rows, as the indexes are ordered. What
+-- is looked up for each of several given rows is `lateral ... offset 0`: a plan for a join, made while tables were empty,
+-- could begin at the wrong end and be kept.
 
 
 -- --- a batch ----------------------------------------------------------------------------------------
@@ -24,17 +26,24 @@ select * from {schema}.fetch_v1(
 );
 
 -- name: settle
--- Takes the id of a batch that was not committed, so that it never will be; gives nothing if it was. While the batch is
--- still being written this waits for its end. Asked again, with the same time, it gives the same answer: the row that it
--- wrote itself is known by that time, which is after that of the batch.
-insert into {schema}.commits as c (batch_id, at) values (:batch_id, :at)
-on conflict (batch_id) do update set at = excluded.at where c.at = excluded.at returning 1;
+-- Takes the id of a batch that was not committed, so that it never will be. While the batch is still being written this
+-- waits for its end.
+insert into {schema}.commits (batch_id, at) values (:batch_id, :at) on conflict (batch_id) do nothing;
+
+-- name: settled
+-- Asked after that, and as often as it takes: where the ledger ended before the batch; null if it was not committed.
+select head from {schema}.commits where batch_id = :batch_id;
 
 -- name: prune_commits
--- Only fresh batches are ever settled.
-delete from {schema}.commits where batch_id in (
-    select batch_id from {schema}.commits where at < :before order by at limit 10000
-);
+-- Only fresh batches are ever settled. Rows that another process is about to delete are left to it.
+with gone as (
+    delete from {schema}.commits as c using (
+        select batch_id from {schema}.commits where at < :before order by at limit :limit for update skip locked
+    ) as old
+    where c.batch_id = old.batch_id
+    returning 1
+)
+select count(*) from gone;
 
 
 -- --- a batch: what is looked at seldom ---------------------------------------------------------------
@@ -157,16 +166,17 @@ from json_to_recordset(:workflows) as known (name text, version bigint) cross jo
 
 -- name: finished
 -- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they
--- mean would become another run's.
+-- mean would become another run's. (`limit 1` and not `exists`: a join of all runs with all runs is what that would
+-- become.)
 select coalesce(json_agg(r.run_id), '[]') from (
     select r.run_id from {schema}.runs as r
     where r.finished_at < :before
-    and not exists (
-        select 1 from {schema}.watchers as w where w.kind = 'run' and w.target = r.run_id and w.target <> ''
-    )
-    and not exists (
-        select 1 from {schema}.runs as c where c.parent_run_id = r.run_id and c.finished_at is null
-    )
+    and (
+        select 1 from {schema}.watchers as w where w.kind = 'run' and w.target = r.run_id and w.target <> '' limit 1
+    ) is null
+    and (
+        select 1 from {schema}.runs as c where c.parent_run_id = r.run_id and c.finished_at is null limit 1
+    ) is null
     order by r.finished_at, r.run_id limit :limit
 ) as r;
 
@@ -260,7 +270,10 @@ select
      from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id),
     (select coalesce(json_agg({step as json of s}), '[]')
      from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id
-     join {schema}.steps as s on s.run_id = r.run_id and s.generation = r.generation and s.superseded = 0);
+     cross join lateral (
+         select * from {schema}.steps as s
+         where s.run_id = r.run_id and s.generation = r.generation and s.superseded = 0 offset 0
+     ) as s);
 
 -- name: outbox
 -- Sends that callers have committed and nobody has applied yet.
@@ -280,7 +293,9 @@ from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id 
 -- name: ended
 -- Which of the awaited runs are over, in one look for all who await here.
 select coalesce(json_agg({run as json of r}), '[]')
-from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id
+from unnest(:run_ids::text[]) as w (run_id) cross join lateral (
+    select * from {schema}.runs as r where r.run_id = w.run_id offset 0
+) as r
 where r.finished_at is not null;
 
 -- name: look
@@ -344,8 +359,10 @@ select
      ) as p);
 
 -- name: prolong_lease
--- A beat; a worker that was taken for dead, and has no row any more, does not come to life again.
-update {schema}.workers set lease_until = :lease_until where worker_id = :worker_id returning worker_id;
+-- A beat; a worker that was taken for dead, and has no row any more, does not come to life again. Gives what code the
+-- schema needs by now: somebody may have renewed it under us.
+update {schema}.workers set lease_until = :lease_until where worker_id = :worker_id
+returning (select value from {schema}.meta where name = 'min_code');
 
 -- name: catalogue
 -- The whole catalogue; it is small.
@@ -483,12 +500,16 @@ select coalesce(json_object_agg(q.queue, q.n order by q.queue), '{}') from (
 -- name: known_keys
 -- Which of these keys were used.
 select coalesce(json_agg(k.key), '[]')
-from unnest(:keys::text[]) as w (key) join {schema}.keys as k on k.scope = :scope and k.key = w.key
+from unnest(:keys::text[]) as w (key) cross join lateral (
+    select * from {schema}.keys as k where k.scope = :scope and k.key = w.key offset 0
+) as k
 where k.expires_at is null or k.expires_at > :now;
 
 -- name: keys_have_expired
--- One look at the low end of an index.
-select exists (select 1 from {schema}.keys as k where k.expires_at <= :now);
+-- One look at the low end of an index. (Not by `exists`: a planner that expects many would read the table for the first.)
+select coalesce((
+    select k.expires_at from {schema}.keys as k where k.expires_at is not null order by k.expires_at limit 1
+) <= :now, false);
 
 -- name: vitals
 -- Counted no further than a bound; the index of ready runs is read from end to end, for people who ask now and then.
@@ -611,7 +632,3 @@ select value from {schema}.meta where name = :name;
 -- Sets a fact about the schema.
 insert into {schema}.meta (name, value) values (:name, :value)
 on conflict (name) do update set value = excluded.value;
-
--- name: beat
--- A worker's life sign, from its own thread. A row that is gone stays gone: somebody took this worker for dead.
-update {schema}.workers set lease_until = :lease_until where worker_id = :worker_id;

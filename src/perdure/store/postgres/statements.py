@@ -192,6 +192,7 @@ class Statements:
     """The statements of one schema."""
 
     def __init__(self, schema: str) -> None:
+        self.schema = schema
         quoted = quote(schema)
         self._texts = {name: text.replace("{schema}", quoted) for name, text in _queries.items()}
         self._ready: dict[str, Statement] = {}

@@ -35,7 +35,6 @@ from perdure.store.postgres.connecting import (
     connect,
     is_lost,
     parse_url,
-    without_password,
 )
 from perdure.store.postgres.fetching import Fetcher
 from perdure.store.postgres.hints import Hint, Hints
@@ -47,6 +46,7 @@ from perdure.store.postgres.statements import Statements
 from perdure.store.postgres.ticking import ServerClock
 from perdure.store.postgres.transacting import Transactor
 from perdure.store.transaction import Transaction
+from perdure.store.urls import without_password
 
 log = logging.getLogger("perdure.store.postgres")
 
@@ -58,6 +58,11 @@ _bodies_max = 8
 # A deadlock or a failed serialisation changed nothing: the whole call may be made again, a few times.
 _tries_max = 5
 _pause_s = 0.01
+# Batches are settled within a minute. Old rows are looked for once in so many commits, the first time a little earlier.
+_commits_kept_us = 3600 * 1_000_000
+_commits_between_prunings = 1000
+_commits_before_first_pruning = 100
+_pruned_max = 10_000
 _unreachable = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 _may_be_tried_again = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
@@ -84,9 +89,12 @@ class PostgresStore(PostgresReads, Backend):
         self._reaching = Reaching()
         self._readers: Pool | None = None
         self._bodies: Pool | None = None
-        self._transactor = Transactor(self._decider, self._write_on)
+        self._transactor = Transactor(self._decider, self._write_on, self._settle)
         self._beating: Beating | None = None
         self._hints: Hints | None = None
+        self._refused: str | None = None  # why, once the schema has become too new for this code
+        self._commits = 0
+        self._pruning: asyncio.Task[None] | None = None
         self.sends_hints = self._options.listen_url is not None
         if self.sends_hints:
             self.sticky_us = sticky_us
@@ -113,7 +121,7 @@ class PostgresStore(PostgresReads, Backend):
         try:
             connection = await connect(self._options)
         except _unreachable as error:
-            raise StoreRefused(f"{self.url} cannot be reached: {error}") from error
+            raise self._out_of_reach(error) from error
         try:
             await check_server(connection, self._options)
             await opening.bring_up(connection, self.schema, self._ids.ulid)
@@ -122,10 +130,17 @@ class PostgresStore(PostgresReads, Backend):
                     "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
                 )
             )
+        except _unreachable as error:
+            connection.terminate()
+            raise self._out_of_reach(error) from error
         except BaseException:
             connection.terminate()
             raise
+        self._refused = None
         return connection
+
+    def _out_of_reach(self, error: BaseException) -> StoreRefused:
+        return StoreRefused(f"{self.url} cannot be reached: {error or type(error).__name__}")
 
     async def close(self) -> None:
         """Let go of all connections. Idempotent."""
@@ -137,6 +152,8 @@ class PostgresStore(PostgresReads, Backend):
                 await hints.stop()
             pools = (self._readers, self._bodies)
             self._readers = self._bodies = None
+            if self._pruning is not None:
+                await asyncio.wait((self._pruning,))
             for pool in pools:
                 if pool is not None:
                     await pool.close()
@@ -150,8 +167,17 @@ class PostgresStore(PostgresReads, Backend):
         return self._clock if self._clock.follows else given
 
     def start_beating(self, worker_id: str, lease_s: float, every_s: float) -> None:
+        self._check_process()
         self.stop_beating()
-        pulse = Pulse(self._options, self._statements, self._clock, worker_id, lease_s, every_s)
+        pulse = Pulse(
+            self._options,
+            self._statements,
+            self._clock,
+            worker_id,
+            lease_s,
+            every_s,
+            self._refuse,
+        )
         self._beating = Beating(
             pulse.beat,
             lease_s=lease_s,
@@ -170,6 +196,11 @@ class PostgresStore(PostgresReads, Backend):
         if self.on_lost_lease is not None:
             self.on_lost_lease()
 
+    def _refuse(self, reason: StoreRefused) -> None:
+        """From now on, for good: somebody has renewed the schema. Called in the thread of the life signs."""
+        log.error("%s", reason)
+        self._refused = reason.reason
+
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError(
@@ -181,14 +212,23 @@ class PostgresStore(PostgresReads, Backend):
     async def apply(
         self, batch_id: str, ops: Sequence[Op[Any]], decided: Callable[[], None] | None = None
     ) -> list[Applied]:
-        self._check_process()
-        if self._readers is None:
-            raise BatchFailed("the store is not open")
+        self._check_writable()
         applied = await self._decider.apply(batch_id, ops, decided)
         self._committed(applied)
         return applied
 
+    def _check_writable(self) -> None:
+        self._check_process()
+        if self._readers is None:
+            raise BatchFailed("the store is not open")
+        if self._refused is not None:
+            raise StoreBusy(self._refused)
+
     def _committed(self, applied: list[Applied]) -> None:
+        self._commits += 1
+        due = self._commits % _commits_between_prunings == _commits_before_first_pruning
+        if due and (self._pruning is None or self._pruning.done()):
+            self._pruning = asyncio.create_task(self._prune_commits(), name="perdure-prune")
         self.head = max(self.head, self._decider.known.head)
         if self._hints is not None:
             self._hints.tell(applied, self.worker_id, self.head, self._clock.now())
@@ -232,22 +272,39 @@ class PostgresStore(PostgresReads, Backend):
                 if not again or nth == _tries_max:
                     raise
                 await asyncio.sleep(random.random() * _pause_s * nth)
+            except BatchUnknown as unknown:
+                self._discard(connection)
+                return await self._learn_the_answer(changes, unknown)
             except BaseException:
                 self._discard(connection)
                 raise
         raise AssertionError("unreachable")
 
+    async def _learn_the_answer(self, changes: Changes, unknown: BatchUnknown) -> Written:
+        """After a lost connection: what the call would have said."""
+        head = await self._settle(changes.batch_id, unknown)
+        if head is None:
+            raise BatchFailed(f"nothing was written: {unknown}") from unknown
+        if changes.claims:
+            # Which runs were claimed is not kept. Whoever claimed them looks at all that it holds.
+            raise unknown
+        return Written(head)
+
     async def _write_on(self, connection: Connection, changes: Changes) -> Written | Conflict:
         """One call. Raises BatchFailed, or BatchUnknown if the connection was lost: it may have been committed."""
         try:
-            answer, clock, seq = await committing.apply(connection, self._statements, changes)
+            parameters = committing.parameters_of(changes)
+        except ValueError as error:
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        try:
+            answer, clock, seq = await committing.apply(connection, self._statements, parameters)
         except BaseException as error:
             if is_lost(error):
                 raise BatchUnknown(f"the connection was lost: {error}") from error
-            if not isinstance(error, asyncpg.PostgresError):
-                raise
-            if committing.is_overtaken(error):
+            if isinstance(error, asyncpg.PostgresError) and committing.is_overtaken(error):
                 return committing.everything(changes)
+            if not isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
+                raise
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
         self._clock.learn(clock)
         self._decider.known.seq = max(self._decider.known.seq, seq)
@@ -280,6 +337,7 @@ class PostgresStore(PostgresReads, Backend):
 
     async def _writing(self) -> Connection:
         """The connection that writes; a new one when the last was discarded."""
+        self._check_writable()
         if self._writer is None or self._writer.is_closed():
             try:
                 self._writer = await self._reaching.until_reached(lambda: connect(self._options))
@@ -293,9 +351,8 @@ class PostgresStore(PostgresReads, Backend):
             self._writer = None
 
     async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
-        self._check_process()
-        if self._bodies is None:
-            raise BatchFailed("the store is not open")
+        self._check_writable()
+        assert self._bodies is not None
         try:
             async with self._bodies.lent() as connection:
                 applied = await self._transactor.carry_out(connection, batch_id, work)
@@ -310,9 +367,33 @@ class PostgresStore(PostgresReads, Backend):
 
     async def settle(self, batch_id: str) -> bool:
         """Whether that batch was committed. If it was not, it never will be: its id is taken."""
-        # Later than the batch: so it is known again, if we lose the answer and must ask once more.
-        row = await self._row("settle", batch_id=batch_id, at=self._clock.now() + 1)
-        return row is None
+        return await self._settle(batch_id, BatchUnknown(batch_id)) is not None
+
+    async def _settle(self, batch_id: str, unknown: BatchUnknown) -> int | None:
+        """Where the ledger ended before that batch; None if it was not committed. Raises BatchUnknown."""
+        take, see = self._statements["settle"], self._statements["settled"]
+        values = take.values({"batch_id": batch_id, "at": self._clock.now()})
+
+        async def ask(connection: Connection) -> int | None:
+            await connection.execute(take.text, *values)
+            head: int | None = await connection.fetchval(see.text, batch_id)
+            return head
+
+        try:
+            found: int | None = await self._ask(ask)
+            return found
+        except (StoreRefused, NotRunning) as error:
+            raise BatchUnknown(f"{unknown}; {error}") from error
+
+    async def _prune_commits(self) -> None:
+        """Delete what nobody asks about any more. What goes wrong here the next pruning will find again."""
+        before = self._clock.now() - _commits_kept_us
+        try:
+            deleted = _pruned_max
+            while deleted == _pruned_max:
+                (deleted,) = await self._row("prune_commits", before=before, limit=_pruned_max)
+        except (StoreRefused, NotRunning):
+            log.debug("old commits were not deleted", exc_info=True)
 
     # --- reads ---
 
@@ -322,16 +403,23 @@ class PostgresStore(PostgresReads, Backend):
             self._hints.others = bool(workers - {self.worker_id})
 
     async def _ask(self, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
+        """What is asked here may be asked twice, if a connection is lost."""
         self._check_process()
         if self._readers is None:
             raise NotRunning("the store is not open: the app is closed, or closing")
+        if self._refused is not None:
+            raise StoreRefused(self._refused)
         pool = self._readers
         try:
             return await self._reaching.until_reached(lambda: _ask_once(pool, ask))
         except BaseException as error:
             if is_lost(error):
                 raise StoreRefused(
-                    f"{self.url} cannot be reached: {error}", passing=True
+                    f"{self.url} cannot be reached: {error or type(error).__name__}", passing=True
+                ) from error
+            if isinstance(error, _unreachable):
+                raise StoreRefused(
+                    f"{self.url} does not answer: {type(error).__name__}: {error}"
                 ) from error
             raise
 

@@ -19,15 +19,18 @@ from perdure.store.postgres.connecting import Connection, is_lost
 from perdure.store.transaction import BodyFailed, Transaction
 
 WriteOn = Callable[[Connection, Changes], Awaitable[Written | Conflict]]
+# By the id of a batch: not None if it was committed. Raises BatchUnknown, for which it is given one.
+Settle = Callable[[str, BatchUnknown], Awaitable[int | None]]
 BodyTransaction = asyncpg.transaction.Transaction
 
 
 class Transactor:
     """Carries out transactions, each on a connection that it is given; `write_on` makes the call that writes."""
 
-    def __init__(self, decider: Decider, write_on: WriteOn) -> None:
+    def __init__(self, decider: Decider, write_on: WriteOn, settle: Settle) -> None:
         self._decider = decider
         self._write_on = write_on
+        self._settle = settle
 
     async def carry_out(
         self, connection: Connection, batch_id: str, work: Transaction
@@ -49,7 +52,11 @@ class Transactor:
                     await transaction.rollback()
                     return written.applied
                 work.seal()
-                await _commit(transaction)
+                try:
+                    await _commit(transaction)
+                except BatchUnknown as unknown:
+                    if await self._settle(batch_id, unknown) is None:
+                        raise BatchFailed(f"nothing was written: {unknown}") from unknown
                 return written.finish()
         except BaseException:
             if not connection.is_closed() and connection.is_in_transaction():

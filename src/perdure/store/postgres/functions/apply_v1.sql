@@ -271,7 +271,7 @@ begin
         perform set_config('perdure.retention', '', true);
     end if;
 
-    insert into commits (batch_id, at) values (p_batch_id, p_now);
+    insert into commits (batch_id, at, head) values (p_batch_id, p_now, coalesce(head, 0));
 end
 $function$;
 

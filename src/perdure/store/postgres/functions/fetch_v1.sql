@@ -62,7 +62,11 @@ begin
         select coalesce(json_agg(json_build_array(r.parent_run_id, r.run_id)), '[]'), array_agg(r.run_id)
         into children, v_more
         from unnest(p_children) as t (run_id)
-        join runs as r on r.parent_run_id = t.run_id and r.finished_at is null;
+        -- Lateral: planned while the table was empty, a join would go on to read all runs there are.
+        cross join lateral (
+            select r.parent_run_id, r.run_id from runs as r
+            where r.parent_run_id = t.run_id and r.finished_at is null offset 0
+        ) as r;
         v_inside := v_inside || v_more;
     end if;
 
@@ -186,11 +190,15 @@ begin
         from (select distinct unnest(v_inside) as run_id) as i join signals as s on s.run_id = i.run_id;
         select coalesce(json_agg({cursor as json of c}), '[]') into cursors
         from (select distinct unnest(v_inside) as run_id) as i join cursors as c on c.run_id = i.run_id;
+        -- (An expression has no index: without it the primary key would do as well, to a planner that sees no rows.)
         select coalesce(json_agg({step as json of s}), '[]') into unfinished
         from (select distinct unnest(v_inside) as run_id) as i
         join runs as r on r.run_id = i.run_id
-        join steps as s on s.run_id = r.run_id and s.generation = r.generation
-            and s.state in ('open', 'retrying') and s.superseded = 0;
+        cross join lateral (
+            select * from steps as s
+            where s.run_id = r.run_id and s.generation = r.generation
+            and s.state in ('open', 'retrying') and s.superseded + 0 = 0 offset 0
+        ) as s;
     end if;
 end
 $function$;

@@ -10,10 +10,12 @@ create table {schema}.meta (
     value text not null
 );
 
--- One row per committed batch, so that a lost answer can be settled.
+-- One row per committed batch, so that a lost answer can be settled: `head` is where the ledger ended before it. Null for
+-- a batch that was not committed when somebody asked, and so never will be.
 create table {schema}.commits (
     batch_id text collate "C" primary key,
-    at bigint not null
+    at bigint not null,
+    head bigint
 );
 
 create index commits_by_age on {schema}.commits (at);
