@@ -1,5 +1,6 @@
 """What a batch rests on, and what it writes: one value, which the backend turns into one call."""
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -23,6 +24,11 @@ from perdure.model.records import (
     WorkerRecord,
     WorkflowRecord,
 )
+
+
+def born_version(batch_id: str) -> int:
+    """The version of runs that a batch makes: one that no run of that id had before, if it was pruned meanwhile."""
+    return int.from_bytes(hashlib.blake2b(batch_id.encode(), digest_size=7).digest(), "big") + 1
 
 
 class SeenRun(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +78,7 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     now: int
     seq: int  # greater than every number this batch has given
     seq_before: int  # and this one smaller
+    born: int  # the version of the runs that it makes
     head: int | None  # the ledger must end here; None: wherever it ends
     decides_time: (
         bool  # deadlines were found to have passed: nothing older may be recorded after it

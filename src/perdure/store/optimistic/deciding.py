@@ -114,7 +114,7 @@ class Decider:
                 decided = None
             answer = await self._commit(commit, changes)
             if isinstance(answer, Written):
-                return WrittenBatch(self.known, tables, batch, applied, answer)
+                return WrittenBatch(self.known, tables, batch, applied, answer, changes.born)
             self._unlearn(answer)
             if nth:
                 # Those who compete for the same rows must not meet again and again.
@@ -189,19 +189,21 @@ class WrittenBatch:
         batch: Sequence[Op[Any]],
         applied: list[Applied],
         written: Written,
+        born: int,
     ) -> None:
         self._known = known
         self._tables = tables
         self._batch = batch
         self.applied = applied  # as they were decided, with positions that have no place yet
         self._written = written
+        self._born = born
 
     def finish(self) -> list[Applied]:
         """What follows a commit. Nothing here may make it look as if it had failed."""
         known, tables, written = self._known, self._tables, self._written
         placing = Placing(written.head)
         try:
-            tables.remember(placing)
+            tables.remember(placing, self._born)
         except Exception:
             log.exception("after a commit")
             known.forget()

@@ -9,7 +9,13 @@ from typing import Any
 from perdure.model.ids import Ids
 from perdure.model.outcomes import Wake
 from perdure.model.records import RunRecord
-from perdure.store.optimistic.changes import Changes, RunChange, SeenRun, SeenUnit
+from perdure.store.optimistic.changes import (
+    Changes,
+    RunChange,
+    SeenRun,
+    SeenUnit,
+    born_version,
+)
 from perdure.store.optimistic.event_rows import EventRows
 from perdure.store.optimistic.fact_rows import FactRows
 from perdure.store.optimistic.known import FAN_OUTS, NEW
@@ -76,6 +82,7 @@ class OptimisticTables(
             now=self.now,
             seq=self._seq,
             seq_before=self._seq_before,
+            born=born_version(batch_id),
             head=self._base if self._exact and self._stands_on_the_end() else None,
             decides_time=self.decides_time,
             runs=self._seen_runs(),
@@ -174,15 +181,17 @@ class OptimisticTables(
 
     # --- once it is committed ---
 
-    def remember(self, placing: Placing) -> None:
+    def remember(self, placing: Placing, born: int) -> None:
         """What this batch made of the rows is what is known from now on."""
         known = self._known
         known.seq = max(known.seq, self._seq)
         for run_id in self._deleted:
             known.runs.pop(run_id, None)
         for run_id, kept in self._work.items():
-            bumped = run_id in self._bumped
-            kept.change += 1 if bumped or kept.change == NEW else 0
+            if kept.change == NEW:
+                kept.change = born
+            elif run_id in self._bumped:
+                kept.change += 1
             placing.slice(kept)
             known.runs[run_id] = kept
         for unit, bump in self._units.items():

@@ -87,6 +87,7 @@ def parameters_of(changes: Changes) -> dict[str, Any]:
         "now": changes.now,
         "seq": changes.seq,
         "seq_before": changes.seq_before,
+        "born": changes.born,
         "needs_head": _needs_head(changes),
         "head": changes.head,
         "units": as_json(changes.units),

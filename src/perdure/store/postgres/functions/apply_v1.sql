@@ -18,6 +18,7 @@ create or replace function {schema}.apply_v1(
     p_now bigint,
     p_seq bigint,
     p_seq_before bigint,
+    p_born bigint,
     p_needs_head boolean,
     p_head bigint,
     p_units json,
@@ -167,7 +168,7 @@ begin
 
     if p_new_runs is not null then
         insert into runs ({run columns}, change, seq)
-        select {run columns of r with position placed}, 1, p_seq
+        select {run columns of r with position placed}, p_born, p_seq
         from {run rows p_new_runs} as r order by r.run_id;
     end if;
 
