@@ -9,6 +9,7 @@ and revision of the run (or stale ones, on purpose), waits that are open are ope
 """
 
 import asyncio
+import functools
 import random
 import shutil
 import sqlite3
@@ -922,8 +923,9 @@ class World:
             self._lent.append(namespace)
         ids = Ids(self.clock, random.Random(len(self._lent) + 100))
         store = PostgresStore(Server.url, namespace=namespace, clock=self.clock, ids=ids)
-        store.worker_id = home
-        store.sticky_us = 0  # as on the others
+        store.worker_id, store.sticky_us = home, self.sticky_us
+        # It would not call an owner that a look has shown to be dead; the others call any.
+        store._note_workers = lambda workers: None  # type: ignore[method-assign]
         self.wait_for(store.open())
         return store
 
@@ -947,6 +949,8 @@ class World:
                 with closing(sqlite3.connect(store.path)) as connection:
                     self.wait_for(store.write_outbox(connection, row))
                     connection.commit()
+            elif isinstance(store, PostgresStore):
+                self.wait_for(store._ask(functools.partial(_write, store, row)))
 
     def shown(self, store: Store) -> Any:
         return normal(self.wait_for(dump(store))), self.wait_for(_beside(store, self.clock.now()))
@@ -958,6 +962,11 @@ class World:
         self.loop.close()
         shutil.rmtree(self.directory)
         Server.namespaces.give_back(*self._lent)
+
+
+async def _write(store: PostgresStore, row: OutboxRecord, connection: Any) -> None:
+    async with connection.transaction():
+        await store.write_outbox(connection, row)
 
 
 async def _broken(store: Store) -> list[str]:
@@ -1113,7 +1122,7 @@ class Agreement(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(SENDS))
     def post(self, kind: str) -> None:
         row = self.world.wait_for(self.planner.row(kind))
-        self.world.post(row, self.memory, self.sqlite)
+        self.world.post(row, self.memory, self.sqlite, self.postgres)
         self.check()
 
     @rule(which=st.sampled_from(WHICH))
