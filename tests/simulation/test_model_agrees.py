@@ -1234,6 +1234,16 @@ def test_a_batch_is_its_ops_one_by_one(seed: int, home: str | None, posts: bool)
         world.end(oracle, memory, single, fused)
 
 
+def _without_order(shown: Any) -> Any:
+    """Only the process of its owner adds plain results to a run, so only it knows their order; here both do."""
+    rows, beside = shown
+    steps = {
+        run_id: sorted(({**one, "seq": one["seq"] > 0} for one in of_run), key=lambda one: str(one))
+        for run_id, of_run in rows["steps"].items()
+    }
+    return {**rows, "steps": steps}, beside
+
+
 def _claims_last(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
     """Postgres makes claims after all else in a batch; nobody who submits one can tell."""
     return sorted(batch, key=lambda op: isinstance(op, ops.ClaimRuns))
@@ -1266,7 +1276,8 @@ def test_two_processes_on_postgres_are_as_one(seed: int, home: str | None) -> No
                 store = one if chance.random() < 0.5 else other
                 assert world.apply(store, *batch) == expected, batch
                 world.advance(chance.choice((0, 0, 1, 3, 15)))
-            assert world.shown(other) == world.shown(one) == world.shown(memory)
+            assert world.shown(other) == world.shown(one)
+            assert _without_order(world.shown(one)) == _without_order(world.shown(memory))
         finally:
             world.end(memory, one, other)
 
