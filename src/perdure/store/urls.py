@@ -2,7 +2,7 @@
 
 import re
 from typing import Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 _secret_options: Final = frozenset({"password", "sslpassword"})
 # In what is no URL at all: everything up to the last @, which may be part of a password.
@@ -13,14 +13,15 @@ def without_password(url: str) -> str:
     """A URL with stars in place of passwords, also of those in its options."""
     try:
         parts = urlsplit(url)
-        netloc = parts.netloc
-        if parts.password is not None:
-            user, _, place = netloc.rpartition("@")
-            netloc = f"{user.partition(':')[0]}:***@{place}"
+        hidden = parts.password is not None
     except ValueError:
         return _credentials.sub("//***@", url)
-    query = "&".join(map(_shown, parts.query.split("&")))
-    return urlunsplit(parts._replace(netloc=netloc, query=query))
+    # Cut and put together by hand: all else stays as it was written.
+    before, mark, query = url.partition("?")
+    if hidden:
+        user, _, place = parts.netloc.rpartition("@")
+        before = before.replace(parts.netloc, f"{user.partition(':')[0]}:***@{place}", 1)
+    return before + mark + "&".join(map(_shown, query.split("&")))
 
 
 def _shown(option: str) -> str:
