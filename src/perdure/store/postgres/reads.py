@@ -1,5 +1,6 @@
 """Reads: a few connections beside the one that writes. Each is one statement, and so one snapshot."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -44,13 +45,13 @@ class PostgresReads(Store):
     _fetcher: Fetcher
     _clock: ServerClock
 
+    @abstractmethod
     async def _ask(self, ask: Callable[[Connection], Any]) -> Any:
         """Have something asked on a connection that nobody else uses meanwhile."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _note_workers(self, workers: frozenset[str]) -> None:
-        """Which workers live."""
-        raise NotImplementedError
+        """Hear which workers live."""
 
     async def _row(self, name: str, /, **params: Any) -> Any:
         return await self._ask_row(self._statements[name], params)
