@@ -95,8 +95,8 @@ async def test_a_run_outlasts_a_server_that_stays_away_longer_than_anybody_waits
         busy = await app.start(scenes.slow, 1)
         await until(lambda: has_lines(effects), "the first step begins")
         await asyncio.to_thread(postgres_process.kill)
-        # Real time, of a real server: it must stay away for longer than the second that anybody waits, for several tries
-        # of everything, and nothing tells when those are over.
+        # Real time, of a real server: it must stay away for longer than the second that anybody waits, for several
+        # tries of everything, and nothing tells when those are over.
         await asyncio.sleep(4)
         await asyncio.to_thread(postgres_process.start)
         assert (await busy.result("60s"))[1:] == ["left!", "right!", "last!"]
