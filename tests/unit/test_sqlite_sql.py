@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from perdure.store import sql
+from perdure.store.sql import RECORDS
 from perdure.store.sqlite import opening, statements
 
 
@@ -47,7 +48,7 @@ def test_every_field_of_a_record_has_a_column() -> None:
         "parked": "parked",
         "deferred": "deferred",
     }
-    for name, record in statements._records.items():
+    for name, record in RECORDS.items():
         table = tables.get(name, f"{name}s")
         columns = {row[1] for row in connection.execute(f"pragma table_info({table})")}
         assert columns - set(record.__struct_fields__) <= {"codec"}, table

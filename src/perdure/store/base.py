@@ -71,6 +71,13 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     created_from: int | None = None
     created_before: int | None = None
 
+    @property
+    def is_led_by_status(self) -> bool:
+        """Runs that failed or wait are few among those of a workflow; those that completed are not."""
+        if not self.statuses or self.entity is not None or self.parent_run_id is not None:
+            return False
+        return self.workflow is None or "completed" not in self.statuses
+
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """All that a worker asks for again and again, as one answer: nobody else polls the store.

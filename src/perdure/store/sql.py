@@ -9,9 +9,52 @@ import re
 from importlib.resources import files
 from typing import Final, NamedTuple
 
+import msgspec
+
+from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    CursorRecord,
+    DeadLetterRecord,
+    DeferredRecord,
+    EventRecord,
+    ItemRecord,
+    KeyRecord,
+    OutboxRecord,
+    ParkedRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    SubscriptionRecord,
+    WatcherRecord,
+    WorkerRecord,
+    WorkflowRecord,
+)
+
 # A migration with this line takes nothing away that older code reads or writes. One without it
 # shuts older code out: to forget a line must not cost data.
 older_code_line: Final = "-- older code may go on"
+
+# Records by the names that marks in statements have for them: `{run columns}` and their like.
+RECORDS: Final[dict[str, type[msgspec.Struct]]] = {
+    "run": RunRecord,
+    "step": StepRecord,
+    "watcher": WatcherRecord,
+    "signal": SignalRecord,
+    "key": KeyRecord,
+    "event": EventRecord,
+    "letter": DeadLetterRecord,
+    "workflow": WorkflowRecord,
+    "cursor": CursorRecord,
+    "item": ItemRecord,
+    "consumer": ConsumerRecord,
+    "subscription": SubscriptionRecord,
+    "parked": ParkedRecord,
+    "deferred": DeferredRecord,
+    "channel": ChannelRecord,
+    "worker": WorkerRecord,
+    "outbox": OutboxRecord,
+}
 
 _name_line = re.compile(r"^-- name: (\w+)[ \t]*$", re.MULTILINE)
 _migration_name = re.compile(r"(\d{4})_(\w+)\.sql")

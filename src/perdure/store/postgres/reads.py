@@ -310,7 +310,7 @@ def runs_query(
     """The statement for a page of runs. One index leads: entity, parent, status, workflow or age."""
     params: dict[str, Any] = {"limit": limit}
     conditions: list[str] = []
-    by_status = _status_leads(where)
+    by_status = where.is_led_by_status
 
     def narrow(name: str, **values: object) -> None:
         conditions.append(statements.text(name))
@@ -338,13 +338,6 @@ def runs_query(
         else:
             narrowed += " and " + statements.text("runs_of_status")
     return statements.text("page_runs").replace("{narrowed}", narrowed), params
-
-
-def _status_leads(where: RunFilter) -> bool:
-    """Runs that failed or wait are few among those of a workflow; those that completed are not."""
-    if not where.statuses or where.entity is not None or where.parent_run_id is not None:
-        return False
-    return where.workflow is None or "completed" not in where.statuses
 
 
 def _place(after: WatcherPlace | None) -> dict[str, Any]:

@@ -11,49 +11,9 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from perdure.model.records import (
-    ChannelRecord,
-    ConsumerRecord,
-    CursorRecord,
-    DeadLetterRecord,
-    DeferredRecord,
-    EventRecord,
-    ItemRecord,
-    KeyRecord,
-    OutboxRecord,
-    ParkedRecord,
-    RunRecord,
-    SignalRecord,
-    StepRecord,
-    SubscriptionRecord,
-    WatcherRecord,
-    WorkerRecord,
-    WorkflowRecord,
-)
 from perdure.store.optimistic.placing import MARK, UNPLACED
-from perdure.store.sql import load_queries
+from perdure.store.sql import RECORDS, load_queries
 
-_records: Final[dict[str, type[msgspec.Struct]]] = {
-    "run": RunRecord,
-    "step": StepRecord,
-    "watcher": WatcherRecord,
-    "signal": SignalRecord,
-    "key": KeyRecord,
-    "event": EventRecord,
-    "letter": DeadLetterRecord,
-    "workflow": WorkflowRecord,
-    "cursor": CursorRecord,
-    "item": ItemRecord,
-    "consumer": ConsumerRecord,
-    "subscription": SubscriptionRecord,
-    "parked": ParkedRecord,
-    "deferred": DeferredRecord,
-    "channel": ChannelRecord,
-    "worker": WorkerRecord,
-    "outbox": OutboxRecord,
-}
 _sql_types: Final[dict[type, str]] = {int: "bigint", bool: "boolean", str: "text"}
 # Texts in which a position may stand that is not placed yet.
 _texts_with_places: Final = frozenset({"value", "wait", "answer"})
@@ -93,7 +53,7 @@ def filled(text: str, head: str = "head") -> str:
 
 def _columns(record: str) -> list[tuple[str, str]]:
     """The fields of a record and the types they have as columns."""
-    kind = _records[record]
+    kind = RECORDS[record]
     hints = typing.get_type_hints(kind)
     return [(name, _sql_type(hints[name])) for name in kind.__struct_fields__]
 

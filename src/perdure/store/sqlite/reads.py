@@ -275,7 +275,7 @@ def runs_query(
     """The statement for a page of runs. One index leads: entity, parent, status, workflow or age."""
     params: dict[str, Any] = {"limit": limit}
     conditions: list[str] = []
-    by_status = _status_leads(where)
+    by_status = where.is_led_by_status
 
     def narrow(name: str, **values: object) -> None:
         conditions.append(queries[name])
@@ -303,13 +303,6 @@ def runs_query(
         else:
             narrowed += " and " + queries["runs_of_status"]
     return queries["page_runs"].replace("{narrowed}", narrowed), params
-
-
-def _status_leads(where: RunFilter) -> bool:
-    """Runs that failed or wait are few among those of a workflow; those that completed are not."""
-    if not where.statuses or where.entity is not None or where.parent_run_id is not None:
-        return False
-    return where.workflow is None or "completed" not in where.statuses
 
 
 def waiting(sql: Statements, run_id: str) -> list[WatcherRecord]:

@@ -31,37 +31,19 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
-from perdure.store.sql import load_queries
+from perdure.store.sql import RECORDS, load_queries
 
 Row = TypeVar("Row")
 
-_records: Final[dict[str, type[msgspec.Struct]]] = {
-    "run": RunRecord,
-    "step": StepRecord,
-    "watcher": WatcherRecord,
-    "signal": SignalRecord,
-    "key": KeyRecord,
-    "event": EventRecord,
-    "letter": DeadLetterRecord,
-    "workflow": WorkflowRecord,
-    "cursor": CursorRecord,
-    "item": ItemRecord,
-    "outbox": OutboxRecord,
-    "consumer": ConsumerRecord,
-    "subscription": SubscriptionRecord,
-    "parked": ParkedRecord,
-    "deferred": DeferredRecord,
-    "channel": ChannelRecord,
-}
 _mark = re.compile(r"\{(\w+) as json(?: of (\w+))?\}|\{(\w+) (columns|values)\}")
 
 
 def _filled(match: re.Match[str]) -> str:
     name, table, listed, how = match.groups()
     if listed is not None:
-        fields = _records[listed].__struct_fields__
+        fields = RECORDS[listed].__struct_fields__
         return ", ".join(f":{one}" if how == "values" else _quoted(one) for one in fields)
-    record = _records[name]
+    record = RECORDS[name]
     prefix = "" if table is None else f"{table}."
     types = typing.get_type_hints(record)
     return "json_object({})".format(
