@@ -78,7 +78,7 @@ class Crew:
 
     def __init__(self, members: list[Member]) -> None:
         self.members = members
-        self.kills = self.stops = self.restarts = self.fenced = 0
+        self.kills = self.stops = self.restarts = 0
 
     async def opened(self) -> None:
         """Until every member is at work."""

@@ -109,7 +109,7 @@ class Load:
             kills=crew.kills,
             stops=crew.stops,
             restarts=crew.restarts,
-            fenced=crew.fenced,
+            fenced=sum([(await one.who())["fenced"] for one in crew.members]),
             refused=self._refused,
             acknowledged=len(self._answers),
             runs=len(runs),

@@ -101,7 +101,6 @@ async def stand_still(app: App, crew: Crew, member: Member) -> None:
     finally:
         member.go_on()
     await until(lambda: is_another(member, before["worker"]), "it notices that its lease is lost")
-    crew.fenced += (await member.who())["fenced"] - before["fenced"]
 
 
 async def runs_of(app: App, worker_id: str) -> list[str]:
