@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from racing import Race
-from test_queues import test_an_item_against_the_wait_that_opens_for_it as item_against_wait
-from test_topics import test_an_event_against_the_wait_that_opens_for_it as event_against_wait
+from test_racing_queues import test_an_item_against_the_wait_that_opens_for_it as item_against_wait
+from test_racing_topics import (
+    test_an_event_against_the_wait_that_opens_for_it as event_against_wait,
+)
 
 from perdure.store.optimistic.deciding import Decider, Overtaken
 from perdure.store.postgres.store import PostgresStore

@@ -1235,24 +1235,66 @@ def test_a_batch_is_its_ops_one_by_one(seed: int, home: str | None, posts: bool)
 
 
 def _without_order(shown: Any) -> Any:
-    """Only the process of its owner adds plain results to a run, so only it knows their order; here both do."""
+    """Only the process of its owner adds plain results to a run, so only it knows their order; here both do.
+
+    Signals keep their order among themselves.
+    """
     rows, beside = shown
     steps = {
         run_id: sorted(({**one, "seq": one["seq"] > 0} for one in of_run), key=lambda one: str(one))
         for run_id, of_run in rows["steps"].items()
     }
-    return {**rows, "steps": steps}, beside
+    signals = {
+        run_id: [{**one, "position": at} for at, one in enumerate(_in_order(of_run))]
+        for run_id, of_run in rows["signals"].items()
+    }
+    return {**rows, "steps": steps, "signals": signals}, beside
 
 
-def _claims_last(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
-    """Postgres makes claims after all else in a batch; nobody who submits one can tell."""
-    return sorted(batch, key=lambda op: isinstance(op, ops.ClaimRuns))
+def _in_order(signals: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(signals, key=lambda one: one["position"])
+
+
+def _less_eager(told: Any) -> Any:
+    """Without who is to give an event to those who wait: of whom another process took away one may still believe that
+    somebody waits there (see `is_watched`), and then finds nobody."""
+    if told == "failed":
+        return told
+    return [
+        {**one, "wakes": [wake for wake in one["wakes"] if wake["kind"] != "fan_out"]}
+        for one in told
+    ]
+
+
+def _as_postgres_has_them(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
+    """Postgres makes claims after all else in a batch; and what somebody needed until this very batch, a run or an
+    event, goes with a later one. Nobody who submits these can tell."""
+    cleaning = (ops.Prune, ops.TrimLedger)
+    return sorted(batch, key=lambda op: isinstance(op, ops.ClaimRuns) - isinstance(op, cleaning))
 
 
 @settings(max_examples=settings.default.max_examples // 3)
 @given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")))
 # A run that was pruned and begun anew, of which the other process remembers the first one.
 @example(seed=12474, home=None)
+# A topic that somebody waited for: the other process has taken the watcher away.
+@example(seed=231, home=None)
+# One worker that is dead already and is seen off by the same batch.
+@example(seed=5341, home=None)
+# The ledger is trimmed twice in one batch.
+@example(seed=1124724888, home=None)
+# An event is trimmed, and its id used anew in one batch.
+@example(seed=450159613, home=None)
+# A look that needs less of a run finds it changed.
+@example(seed=4409, home=None)
+# Runs are pruned twice in one batch.
+@example(seed=389, home=None)
+# What a rule is to catch up with is trimmed by the same batch.
+@example(seed=87844066, home=None)
+# Two queues, put to by two processes, of which a run takes the item that was put first.
+@example(seed=1334385665, home=None)
+# A child that is older than its parent.
+@example(seed=460890590, home=None)
 def test_two_processes_on_postgres_are_as_one(seed: int, home: str | None) -> None:
     """Batches by turns from two stores with what each remembers: what the other has written since is always seen.
 
@@ -1271,11 +1313,17 @@ def test_two_processes_on_postgres_are_as_one(seed: int, home: str | None) -> No
                 planned = [
                     world.wait_for(planner.plan(one)) for one in moves if one[0] != "advance"
                 ]
-                batch = _claims_last(_one_turn_each([one for one in planned if one is not None]))
-                expected = world.apply(memory, *batch)
+                batch = _as_postgres_has_them(
+                    _one_turn_each([one for one in planned if one is not None])
+                )
+                expected = _less_eager(world.apply(memory, *batch))
                 store = one if chance.random() < 0.5 else other
-                assert world.apply(store, *batch) == expected, batch
+                assert _less_eager(world.apply(store, *batch)) == expected, batch
                 world.advance(chance.choice((0, 0, 1, 3, 15)))
+                # What two processes do in the very same microsecond is in no order.
+                world.clock.set(world.clock.now() + 1)
+            for store in (memory, one):
+                world.apply(store, ops.FanOut(limit=1000))
             assert world.shown(other) == world.shown(one)
             assert _without_order(world.shown(one)) == _without_order(world.shown(memory))
         finally:

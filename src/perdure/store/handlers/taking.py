@@ -185,10 +185,11 @@ def _take_item(tables: Tables, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any]
         if condition.kind == "queue":
             item = tables.first_item(condition.target, spec.deadline_at)
             if item is not None:
-                found.append((item.position, ix, item))
+                # Places of two queues are in no order where several processes put: only times are.
+                found.append((item.put_at, item.position, ix, item))
     if not found:
         return None
-    _, ix, item = min(found)
+    *_, ix, item = min(found)
     tables.delete_item(item)
     return {
         "state": "done",

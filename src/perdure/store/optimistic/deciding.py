@@ -39,6 +39,7 @@ _pause_s = 0.002
 
 
 Commit = Callable[[Changes], Awaitable[Written | Conflict]]
+Fetch = Callable[[Looks, Iterable[Need]], Awaitable[None]]
 
 
 class Overtaken(BatchFailed):
@@ -102,13 +103,16 @@ class Decider:
         batch: Sequence[Op[Any]],
         commit: Commit,
         decided: Callable[[], None] | None = None,
+        fetch: Fetch | None = None,
     ) -> "WrittenBatch":
         """Decide until it holds. Whoever calls has the turn, and finishes what was written once it is committed.
 
-        Raises Overtaken if it never did.
+        Rows are looked up by `fetch` in place of the backend's own way, if one is given. Raises Overtaken if it never
+        held.
         """
+        fetch = fetch or self._backend.fetch
         for nth in range(_overtaken_max):
-            tables, applied, changes = await self._decide(batch_id, batch)
+            tables, applied, changes = await self._decide(batch_id, batch, fetch)
             if decided is not None:
                 asyncio.get_running_loop().call_soon(decided)
                 decided = None
@@ -141,7 +145,7 @@ class Decider:
     # --- deciding ---
 
     async def _decide(
-        self, batch_id: str, batch: Sequence[Op[Any]]
+        self, batch_id: str, batch: Sequence[Op[Any]], fetch: Fetch
     ) -> tuple[OptimisticTables, list[Applied], Changes]:
         looks = Looks(self.known)
         exact = any(type(op) in EXACT for op in batch)
@@ -149,7 +153,7 @@ class Decider:
         now: int | None = None
         for _ in range(_looks_max):
             if needs:
-                await self._backend.fetch(looks, needs)
+                await fetch(looks, needs)
             if looks.are_overtaken:
                 # What another process wrote between two looks. The newer is known by now; answers are asked for anew.
                 looks = Looks(self.known)

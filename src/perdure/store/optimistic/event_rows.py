@@ -27,7 +27,7 @@ class EventRows(LookedAt):
         self._fan_outs: list[int] | None = None
         self._new_fan_outs: list[int] = []
         self._gone_fan_outs: list[int] = []
-        self._trim: int | None = None
+        self._trim = 0  # up to where this batch takes events away
 
     # --- appending ---
 
@@ -80,7 +80,7 @@ class EventRows(LookedAt):
         # Rests on it with a move: whoever begins at the oldest end and who trims it see each other.
         self._rest_on(LEDGER, bump=True)
         first: int = self._answer("first_position")
-        return first
+        return max(first, self._trim + 1)
 
     def position_at(self, recorded_at: int) -> int:
         found: int = self._answer("position_at", recorded_at)
@@ -91,17 +91,16 @@ class EventRows(LookedAt):
         if self._by_id is None:
             self._by_id = {one.event_id: one for one in self._events}
         mine = self._by_id.get(event_id)
-        if mine is not None:
-            return mine
-        found: EventRecord | None = self._answer("event", event_id)
-        return found
+        return self._unless_trimmed(mine or self._answer("event", event_id))
 
     def event_at(self, position: int) -> EventRecord | None:
         nth = position - self._base
         if 0 < nth <= len(self._events):
-            return self._events[nth - 1]
-        found: EventRecord | None = self._answer("event_at", position)
-        return found
+            return self._unless_trimmed(self._events[nth - 1])
+        return self._unless_trimmed(self._answer("event_at", position))
+
+    def _unless_trimmed(self, event: EventRecord | None) -> EventRecord | None:
+        return None if event is None or event.position <= self._trim else event
 
     def next_event(
         self,
@@ -117,6 +116,7 @@ class EventRows(LookedAt):
         if known is None:
             self.missing.add(("topic", topic))
             return None
+        after = max(after, self._trim)
         self._rest_on(("topic", topic))
         self._newest_seen.add(topic)
         if recorded_by is not None and recorded_by < self.now:
@@ -168,10 +168,3 @@ class EventRows(LookedAt):
 
     def trim_events(self, upto: int) -> None:
         self._trim = upto
-
-    def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
-        if ("consumers",) in self.missing:
-            # To be read after the cursors: what a consumer parks or puts off it passes in the same commit.
-            return None
-        found: tuple[int, str] | None = self._answer("oldest_needed", idle_before)
-        return found

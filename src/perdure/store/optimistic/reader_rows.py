@@ -110,3 +110,22 @@ class ReaderRows(LookedAt):
     def delete_deferred(self, deferred: DeferredRecord) -> None:
         self._rest_on(_deferred, bump=True)
         self._deferred[deferred.position, deferred.subscription] = None
+
+    # --- all of them ---
+
+    def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
+        if ("consumers",) in self.missing:
+            # To be read after the cursors: what a consumer parks or puts off it passes in the same commit.
+            return None
+        stored: tuple[int, str] | None = self._answer("oldest_needed", idle_before)
+        # What this batch takes away counts once more; only what it adds must not be missed.
+        needed = [
+            *((one.position, one.consumer) for one in self._parked.values() if one),
+            *((one.position, one.subscription) for one in self._deferred.values() if one),
+            *(
+                (one.behind + 1, one.name)
+                for one in self._subscriptions.values()
+                if one and one.enabled and one.behind is not None
+            ),
+        ]
+        return min([*needed, *([] if stored is None else [stored])], default=None)

@@ -70,10 +70,12 @@ class LookedAt(Tables):
         return kept
 
     def _my_inside(self, run_id: str) -> Slice:
-        if run_id not in self._work:
-            self._inside(run_id)
+        """A run to be changed, with all that belongs to it."""
         kept = self._mine(run_id)
-        assert kept.watchers is not None, f"run {run_id!r} is not known inside"
+        if kept.watchers is None:
+            # It was, and a later look, which had no need of it, found the run changed.
+            self.missing.add(("inside", run_id))
+            raise ValueError(f"run {run_id!r} is not known inside")
         return kept
 
     def _lives(self, run_id: str) -> bool:

@@ -70,11 +70,8 @@ class RunRows(LookedAt):
         self._deleted[run_id] = None
 
     def children(self, run_id: str) -> list[str]:
-        kept = self._slice(run_id)
-        if kept is None or run_id in self._new_runs:
-            stored: list[str] = []
-        else:
-            stored = self._answer("children", run_id)
+        # Also of a new run: one of its id was named as a parent before there was any.
+        stored: list[str] = [] if self._slice(run_id) is None else self._answer("children", run_id)
         found = {*stored, *self._new_children.get(run_id, ())}
         return sorted(
             one
@@ -134,7 +131,7 @@ class RunRows(LookedAt):
         return run.owner is None or not self.is_live(run.owner)
 
     def finished_before(self, at: int, limit: int) -> list[str]:
-        stored = self._first_of(limit, lambda one: not self._lives(one), "finished", at)
+        stored = self._first_of(limit, self._may_be_past, "finished", at)
         mine = [one for one in self._work if one not in stored and self._is_past(one, at)]
         runs = [self.run(one) for one in (*stored, *mine)]
         if any(("run", one) in self.missing for one in stored):
@@ -142,6 +139,12 @@ class RunRows(LookedAt):
             self.missing.add(("finished", at, limit))
         ended = [(one.finished_at, one.run_id) for one in runs if one and one.finished_at]
         return [run_id for _, run_id in sorted(ended)[:limit]]
+
+    def _may_be_past(self, run_id: str) -> bool:
+        """Of those that the store names: unless this batch has begun it anew, or deleted it."""
+        if run_id in self._deleted and run_id not in self._work:
+            return False
+        return not self._lives(run_id)
 
     def _is_past(self, run_id: str, at: int) -> bool:
         """Of those that this batch has ended: whether it ended before, and no living run refers to it."""

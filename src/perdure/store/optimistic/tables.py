@@ -109,7 +109,7 @@ class OptimisticTables(
             new_events=self._events,
             new_fan_outs=self._new_fan_outs,
             gone_fan_outs=self._gone_fan_outs,
-            trim=self._trim,
+            trim=self._trim or None,
             put_consumers=_there(self._consumers),
             gone_consumers=_gone(self._consumers),
             put_subscriptions=_there(self._subscriptions),

@@ -66,7 +66,30 @@ def everything(changes: Changes) -> Conflict:
 async def apply(
     connection: Connection, statements: Statements, parameters: dict[str, Any]
 ) -> tuple[Written | Conflict, int, int]:
-    """Make the call; gives its answer, the server's clock, and the greatest number in what was claimed."""
+    """Make the call; gives its answer, the server's clock, and the greatest number in what was claimed.
+
+    Within a transaction, in a savepoint: what is overtaken leaves what was done before alone, and lets go of its locks.
+    """
+    if not connection.is_in_transaction():
+        return await _call(connection, statements, parameters)
+    savepoint = connection.transaction()
+    await savepoint.start()
+    try:
+        answer = await _call(connection, statements, parameters)
+    except BaseException:
+        if not connection.is_closed():
+            await savepoint.rollback()
+        raise
+    if isinstance(answer[0], Conflict):
+        await savepoint.rollback()
+    else:
+        await savepoint.commit()
+    return answer
+
+
+async def _call(
+    connection: Connection, statements: Statements, parameters: dict[str, Any]
+) -> tuple[Written | Conflict, int, int]:
     statement = statements["apply"]
     row = await connection.fetchrow(statement.text, *statement.values(parameters))
     assert row is not None

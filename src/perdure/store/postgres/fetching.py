@@ -182,7 +182,7 @@ class Fetcher:
                 return min((_decode_place(one) for one in row if one is not None), default=None)
             case "orphans":
                 gone, limit = args
-                owners = [*await self.dead_owners(connection), *gone]
+                owners = list({*await self.dead_owners(connection), *gone})  # some are both
                 row = await self.row(connection, "orphans", owners=owners, limit=limit)
                 return decode_ids(row[0])
             case "ready":

@@ -9,8 +9,8 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import asyncpg
@@ -89,7 +89,7 @@ class PostgresStore(PostgresReads, Backend):
         self._reaching = Reaching()
         self._readers: Pool | None = None
         self._bodies: Pool | None = None
-        self._transactor = Transactor(self._decider, self._write_on, self._settle)
+        self._transactor = Transactor(self._decider, self._fetch_on, self._write_on, self._settle)
         self._beating: Beating | None = None
         self._hints: Hints | None = None
         self._refused: str | None = None  # why, once the schema has become too new for this code
@@ -243,15 +243,8 @@ class PostgresStore(PostgresReads, Backend):
 
     async def fetch(self, looks: Looks, needs: Iterable[Need]) -> None:
         asked = tuple(needs)
-        try:
+        with _failing():
             await self._reaching.until_reached(lambda: self._fetch_once(looks, asked))
-        except asyncpg.PostgresError as error:
-            failed = StoreBusy if is_lost(error) else BatchFailed
-            raise failed(f"{type(error).__name__}: {error}") from error
-        except BaseException as error:
-            if is_lost(error):
-                raise StoreBusy(f"the connection was lost: {error}") from error
-            raise
 
     async def _fetch_once(self, looks: Looks, needs: tuple[Need, ...]) -> None:
         connection = await self._writing()
@@ -261,6 +254,11 @@ class PostgresStore(PostgresReads, Backend):
             if is_lost(error) or not isinstance(error, asyncpg.PostgresError):
                 self._discard(connection)
             raise
+
+    async def _fetch_on(self, connection: Connection, looks: Looks, needs: Iterable[Need]) -> None:
+        """The same on this very connection, or not at all."""
+        with _failing():
+            self._clock.learn(await self._fetcher.fetch(connection, looks, needs))
 
     async def commit(self, changes: Changes) -> Written | Conflict:
         for nth in range(1, _tries_max + 1):
@@ -422,6 +420,19 @@ class PostgresStore(PostgresReads, Backend):
                     f"{self.url} does not answer: {type(error).__name__}: {error}"
                 ) from error
             raise
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """While nothing is written: StoreBusy if the connection was lost, BatchFailed for what the server will not do."""
+    try:
+        yield
+    except BaseException as error:
+        if is_lost(error):
+            raise StoreBusy(f"the connection was lost: {error or type(error).__name__}") from error
+        if isinstance(error, asyncpg.PostgresError):
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        raise
 
 
 async def _ask_once(pool: Pool, ask: Callable[[Connection], Awaitable[Any]]) -> Any:

@@ -1,12 +1,15 @@
 """Bodies of callers in transactions of this database, and the op that is committed with each.
 
+All of it happens on one connection, looking included: who holds one while waiting for another could wait for ever, with
+enough others of that kind, where connections are few (behind a pooler they are).
+
 The body has a connection of its own, with none of our settings: what it asks is planned as its author is used to. The
 op is decided and compared as any other, and written by the same call, inside the body's transaction; the locks that
 takes are held until the commit, which follows at once.
 """
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import asyncpg
 import asyncpg.transaction
@@ -15,9 +18,11 @@ from perdure.errors import Permanent
 from perdure.store.base import Applied, BatchFailed, BatchUnknown
 from perdure.store.optimistic.changes import Changes, Conflict, Written
 from perdure.store.optimistic.deciding import Decider
+from perdure.store.optimistic.needs import Looks, Need
 from perdure.store.postgres.connecting import Connection, is_lost
 from perdure.store.transaction import BodyFailed, Transaction
 
+FetchOn = Callable[[Connection, Looks, Iterable[Need]], Awaitable[None]]
 WriteOn = Callable[[Connection, Changes], Awaitable[Written | Conflict]]
 # By the id of a batch: not None if it was committed. Raises BatchUnknown, for which it is given one.
 Settle = Callable[[str, BatchUnknown], Awaitable[int | None]]
@@ -25,10 +30,13 @@ BodyTransaction = asyncpg.transaction.Transaction
 
 
 class Transactor:
-    """Carries out transactions, each on a connection that it is given; `write_on` makes the call that writes."""
+    """Carries out transactions, each on a connection that it is given; the calls on it are the store's."""
 
-    def __init__(self, decider: Decider, write_on: WriteOn, settle: Settle) -> None:
+    def __init__(
+        self, decider: Decider, fetch_on: FetchOn, write_on: WriteOn, settle: Settle
+    ) -> None:
         self._decider = decider
+        self._fetch_on = fetch_on
         self._write_on = write_on
         self._settle = settle
 
@@ -46,8 +54,9 @@ class Transactor:
                 raise BodyFailed(_ended())
             await work.turn()
             async with self._decider.turn:
-                write = functools.partial(self._in_savepoint, connection)
-                written = await self._decider.write(batch_id, [op], write)
+                write = functools.partial(self._write_on, connection)
+                fetch = functools.partial(self._fetch_on, connection)
+                written = await self._decider.write(batch_id, [op], write, fetch=fetch)
                 if not work.stands(written.applied):
                     await transaction.rollback()
                     return written.applied
@@ -62,22 +71,6 @@ class Transactor:
             if not connection.is_closed() and connection.is_in_transaction():
                 await transaction.rollback()
             raise
-
-    async def _in_savepoint(self, connection: Connection, changes: Changes) -> Written | Conflict:
-        """So that what is found to be overtaken leaves the body's work alone, and lets go of its locks."""
-        savepoint = connection.transaction()
-        await savepoint.start()
-        try:
-            answer = await self._write_on(connection, changes)
-        except BaseException:
-            if not connection.is_closed():
-                await savepoint.rollback()
-            raise
-        if isinstance(answer, Conflict):
-            await savepoint.rollback()
-        else:
-            await savepoint.commit()
-        return answer
 
 
 async def _commit(transaction: BodyTransaction) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from perdure.model import limits
+from perdure.model import limits, ops
 from perdure.model.outcomes import Emitted, Refusal, Trimmed
-from perdure.model.records import RUNNER, DeferredRecord, ParkedRecord
+from perdure.model.records import RUNNER, ConsumerRecord, DeferredRecord, ParkedRecord
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
 from perdure.testing.conformance.words import topic
@@ -19,6 +19,20 @@ async def ten(d: Driver) -> None:
 
 async def kept(d: Driver) -> list[int]:
     return [one.position for one in await d.store.events(0, 100)]
+
+
+async def third_parked(d: Driver) -> ParkedRecord:
+    """What `reader` could not deal with."""
+    (event,) = await d.store.events(2, 1)
+    return ParkedRecord(
+        consumer="reader",
+        position=3,
+        event_id=event.event_id,
+        type=event.type,
+        reason="it broke",
+        attempts=1,
+        parked_at=0,
+    )
 
 
 class TestRetention(Subject):
@@ -105,20 +119,37 @@ class TestRetention(Subject):
     async def test_a_parked_event_stays(self, d: Driver) -> None:
         await ten(d)
         await d.claim_consumer("reader", start=9)
-        (event,) = await d.store.events(2, 1)
-        row = ParkedRecord(
-            consumer="reader",
-            position=3,
-            event_id=event.event_id,
-            type=event.type,
-            reason="it broke",
-            attempts=1,
-            parked_at=0,
-        )
+        row = await third_parked(d)
         await d.advance_cursor("reader", 9, parked=(row,))
         assert await d.trim(keep=1) == Trimmed(2, held_by="reader")
         await d.drop_parked("reader", (3, ""))
         assert await d.trim(keep=1) == Trimmed(7)
+
+    async def test_so_does_one_that_is_parked_in_the_same_commit(self, d: Driver) -> None:
+        await ten(d)
+        reader = await d.claim_consumer("reader", start=2)
+        assert isinstance(reader, ConsumerRecord)
+        row = await third_parked(d)
+        parked = ops.AdvanceCursor(
+            name="reader", fence=reader.fence, seen=2, position=10, parked=(row,)
+        )
+        trim = ops.TrimLedger(recorded_before=None, keep=1, limit=100, idle_before=0)
+        assert (await d.batch(parked, trim))[1] == Trimmed(2, held_by="reader")
+        assert await kept(d) == list(range(3, 11))
+
+    async def test_what_goes_in_two_chunks_of_one_commit_goes_once(self, d: Driver) -> None:
+        await ten(d)
+        trim = ops.TrimLedger(recorded_before=None, keep=6, limit=3, idle_before=0)
+        assert await d.batch(trim, trim) == [Trimmed(3, more=True), Trimmed(1)]
+        assert await kept(d) == list(range(5, 11))
+
+    async def test_an_id_is_free_in_the_commit_in_which_its_event_goes(self, d: Driver) -> None:
+        await d.apply(d.emit_op("order.paid", "1", event_id="e"))
+        await d.apply(d.emit_op("order.paid", "2"))
+        trim = ops.TrimLedger(recorded_before=None, keep=1, limit=3, idle_before=0)
+        again = d.emit_op("order.paid", "3", event_id="e")
+        assert (await d.batch(trim, again))[0] == Trimmed(1)
+        assert [one.payload for one in await d.store.events(0, 9)] == ["2", "3"]
 
     async def test_so_does_one_whose_start_was_put_off(self, d: Driver) -> None:
         await ten(d)

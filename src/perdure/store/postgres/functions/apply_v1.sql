@@ -255,21 +255,22 @@ begin
         from json_array_elements(p_claims) with ordinality as c;
     end if;
 
+    if p_rest ->> 'trim' is not null then
+        -- The oldest events, and of the new ones below those that are not worth writing; never the newest one of all,
+        -- whose place is where the ledger ends. Before what comes: an id may be used anew.
+        perform set_config('perdure.retention', 'on', true);
+        delete from events as e where e.position <= (p_rest ->> 'trim')::bigint;
+        perform set_config('perdure.retention', '', true);
+    end if;
     if p_new_events is not null then
         insert into events ({event columns})
-        select {event columns of e with position placed} from {event rows p_new_events} as e;
+        select {event columns of e with position placed} from {event rows p_new_events} as e
+        where {place e.position} > coalesce((p_rest ->> 'trim')::bigint, 0);
     end if;
     if p_needs_head then
         update ledger_head as h set
             position = h.position + coalesce(json_array_length(p_new_events), 0),
             recorded_at = greatest(h.recorded_at, p_now);
-    end if;
-    if p_rest ->> 'trim' is not null then
-        -- The oldest events, also of this batch; never the newest one of all, whose place is where the ledger ends.
-        perform set_config('perdure.retention', 'on', true);
-        delete from events as e
-        where e.position <= (p_rest ->> 'trim')::bigint and e.position < (select h.position from ledger_head as h);
-        perform set_config('perdure.retention', '', true);
     end if;
 
     insert into commits (batch_id, at, head) values (p_batch_id, p_now, coalesce(head, 0));
