@@ -156,6 +156,15 @@ class Deadly:
         self._nth = None
 
 
+# For tests of what happens before any run does.
+without_eviction = pytest.mark.parametrize(
+    "world",
+    [("memory", 100), ("sqlite", 100), ("postgres", 100)],
+    ids=lambda mode: mode[0],
+    indirect=True,
+)
+
+
 @contextmanager
 def worlds_of(
     kind: str, resident: int, directory: Path, request: pytest.FixtureRequest

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds import without_eviction
 
 from perdure import (
     AfterFork,
@@ -529,6 +530,7 @@ async def loose(ctx: Context, what: Any) -> None:
     await ctx.wait(go)
 
 
+@without_eviction
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [pytest.param(*case[1:], id=case[0]) for case in cases],

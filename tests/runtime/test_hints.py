@@ -435,11 +435,11 @@ async def test_whatever_is_lost_every_run_comes_to_its_end(
             await begin(crowd, chance.choice(names), chance.choice(crowd.apps)) for _ in range(8)
         ]
         act = _acts(crowd, runs, chance)
-        for _ in range(60):
+        for nth in range(60):
             await act()
-            if place["url"] != "memory://":
+            if nth % 6 == 5:
                 await hear(crowd)  # or something would be written while the invariants are read
-            assert await broken(crowd) == []
+                assert await broken(crowd) == []
         for run in runs:
             for signal in (go, other):
                 await crowd.app.signal_many([(run.id, signal, 1)] * 3)

@@ -14,16 +14,23 @@ from servers.postgres import PostgresAddress
 _empty = """
 do $$
 declare
-    name text;
+    t record;
 begin
     perform set_config('perdure.retention', 'on', true);
-    for name in
-        select table_name from information_schema.tables
-        where table_schema = '{schema}' and table_name not in ('meta', 'ledger_head')
+    perform set_config('lock_timeout', '5s', true);
+    for t in
+        select c.oid::regclass as name from pg_class as c
+        where c.relkind = 'r' and c.relnamespace = any (array[{schemas}]::regnamespace[])
+        and c.relname not in ('meta', 'ledger_head')
     loop
-        execute format('delete from {schema}.%I', name);
+        execute format('delete from %s', t.name);
     end loop;
-    update {schema}.ledger_head set position = 0, recorded_at = 0;
+    for t in
+        select c.oid::regclass as name from pg_class as c
+        where c.relname = 'ledger_head' and c.relnamespace = any (array[{schemas}]::regnamespace[])
+    loop
+        execute format('update %s set position = 0, recorded_at = 0', t.name);
+    end loop;
 end
 $$
 """
@@ -34,7 +41,6 @@ class Namespaces:
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
-        self._made: set[str] = set()
         self._free: list[str] = []
 
     def take(self) -> str:
@@ -43,13 +49,9 @@ class Namespaces:
 
     def give_back(self, *names: str) -> None:
         """Empty them again. Whoever used them has let go of all connections."""
-        existing = self._address.fetch(
-            "select schema_name from information_schema.schemata where schema_name = any ($1)",
-            [f"perdure_{name}" for name in names],
-        )
-        schemas = [row[0] for row in existing]
-        limit = "set lock_timeout = '5s'"
-        self._address.execute(limit, *(_empty.replace("{schema}", one) for one in schemas))
+        # What was taken and never opened does not exist.
+        schemas = ", ".join(f"to_regnamespace('perdure_{name}')" for name in names)
+        self._address.execute(_empty.replace("{schemas}", schemas))
         self._free.extend(names)
 
     @contextmanager

@@ -154,10 +154,11 @@ async def check_server(connection: Connection, options: Options) -> None:
     number = connection.get_server_version().major
     if number < version_min:
         raise StoreRefused(f"Postgres {number} is too old: {version_min} or newer is needed")
-    settings = await connection.fetch(
-        "select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'server_encoding')"
+    found = await connection.fetchrow(
+        "select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit, "
+        "current_setting('server_encoding') as server_encoding"
     )
-    found = {row["name"]: row["setting"] for row in settings}
+    assert found is not None
     if found["fsync"] != "on":
         raise StoreRefused(
             "this server runs with fsync=off: a crash of its machine can lose or break what was acknowledged; "

@@ -22,6 +22,9 @@ migrations: Final[list[Migration]] = load_migrations(__package__)
 schema_known: Final = migrations[-1].number
 _name_max: Final = 63
 
+# What the schema says of itself: its version, the code that it needs, what its functions were made of.
+Facts = dict[str, str]
+
 
 def schema_name(namespace: str | None) -> str:
     """The schema of a namespace; StoreRefused if Postgres would cut its name short."""
@@ -60,19 +63,13 @@ async def _is_up(connection: Connection, schema: str, statements: Statements) ->
     """Nearly always: then nothing is locked or written."""
     if not await _has_meta(connection, schema):
         return False
-    await check_code(connection, statements)
-    version = _number(schema, "schema", await _meta(connection, statements, "schema"))
+    facts = await _facts(connection, statements)
+    _check_code(schema, facts)
+    version = _number(schema, "schema", facts)
     if version > schema_known:
         return True
-    return version == schema_known and await _has_functions(connection, statements)
-
-
-async def _has_functions(connection: Connection, statements: Statements) -> bool:
-    return all(
-        [
-            await _meta(connection, statements, name) == _digest(text)
-            for name, text in functions().items()
-        ]
+    return version == schema_known and all(
+        facts.get(name) == _digest(text) for name, text in functions().items()
     )
 
 
@@ -80,9 +77,11 @@ async def _migrate(
     connection: Connection, schema: str, statements: Statements, new_id: Callable[[], str]
 ) -> None:
     version = 0
+    facts: Facts = {}
     if await _has_meta(connection, schema):
-        await check_code(connection, statements)
-        version = _number(schema, "schema", await _meta(connection, statements, "schema"))
+        facts = await _facts(connection, statements)
+        _check_code(schema, facts)
+        version = _number(schema, "schema", facts)
     else:
         await _refuse_others(connection, schema)
         # Somebody may have made it for us, because our role may not: `if not exists` would ask for that right all the
@@ -92,15 +91,15 @@ async def _migrate(
     for migration in migrations[version:]:
         await connection.execute(migration.text.replace("{schema}", quote(schema)))
     if version < schema_known:
-        await _put_meta(connection, statements, "schema", str(schema_known))
-        await _put_meta(connection, statements, "min_code", str(min_code()))
+        await _put_fact(connection, statements, "schema", str(schema_known))
+        await _put_fact(connection, statements, "min_code", str(min_code()))
     if version == 0:
-        await _put_meta(connection, statements, "created", new_id())
+        await _put_fact(connection, statements, "created", new_id())
     for name, text in functions().items():
-        if await _meta(connection, statements, name) != _digest(text):
+        if facts.get(name) != _digest(text):
             own = text.replace("{schema}", quote(schema))
             await connection.execute(own.replace("{lock_class}", str(lock_class(schema))))
-            await _put_meta(connection, statements, name, _digest(text))
+            await _put_fact(connection, statements, name, _digest(text))
 
 
 def _digest(text: str) -> str:
@@ -112,10 +111,9 @@ def min_code() -> int:
     return max(one.number for one in migrations if older_code_line not in one.text.splitlines())
 
 
-async def check_code(connection: Connection, statements: Statements) -> None:
-    """StoreRefused if the schema needs newer code; it may have come to that while it was open."""
-    schema = statements.schema
-    needed = _number(schema, "min_code", await _meta(connection, statements, "min_code"))
+def _check_code(schema: str, facts: Facts) -> None:
+    """StoreRefused if the schema needs newer code; whether it has come to that later, the life signs tell."""
+    needed = _number(schema, "min_code", facts)
     if needed > schema_known:
         raise too_new(schema, needed)
 
@@ -153,17 +151,18 @@ async def _refuse_others(connection: Connection, schema: str) -> None:
         )
 
 
-async def _meta(connection: Connection, statements: Statements, name: str) -> str | None:
-    found: str | None = await connection.fetchval(statements["meta"].text, name)
-    return found
+async def _facts(connection: Connection, statements: Statements) -> Facts:
+    rows = await connection.fetch(statements["meta"].text)
+    return {row["name"]: row["value"] for row in rows}
 
 
-async def _put_meta(connection: Connection, statements: Statements, name: str, value: str) -> None:
+async def _put_fact(connection: Connection, statements: Statements, name: str, value: str) -> None:
     await connection.execute(statements["put_meta"].text, name, value)
 
 
-def _number(schema: str, name: str, value: str | None) -> int:
-    if value is None or not value.isdecimal():
+def _number(schema: str, name: str, facts: Facts) -> int:
+    value = facts.get(name, "")
+    if not value.isdecimal():
         raise StoreRefused(
             f"the schema {schema!r} is not one of perdure: its table meta has no number {name!r}; use another namespace"
         )

@@ -625,8 +625,8 @@ select
 -- --- the schema itself -------------------------------------------------------------------------------
 
 -- name: meta
--- A fact about the schema.
-select value from {schema}.meta where name = :name;
+-- All facts about the schema; few.
+select name, value from {schema}.meta;
 
 -- name: put_meta
 -- Sets a fact about the schema.

@@ -5,6 +5,7 @@ parameters they would cost the client eight times as much (measured with 1,000 r
 what a single process has only one of.
 """
 
+import functools
 import re
 import typing
 from collections.abc import Mapping
@@ -127,6 +128,7 @@ def statement(text: str) -> Statement:
 _queries: Final = {name: filled(text) for name, text in load_queries(__package__).items()}
 
 
+@functools.cache
 def functions() -> dict[str, str]:
     """The texts that make the functions of the schema, by the name of their file; {schema} is left open."""
     found = files(__package__).joinpath("functions").iterdir()
