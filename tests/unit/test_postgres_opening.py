@@ -247,6 +247,21 @@ async def test_a_schema_that_becomes_too_new_while_it_is_open_is_used_no_more(
         assert [row["run_id"] for row in rows] == ["a"]
 
 
+@pytest.mark.parametrize("name", ["apply_v1", "fetch_v1"])
+async def test_who_has_no_life_signs_learns_it_when_the_functions_are_gone(
+    postgres_server: PostgresAddress, postgres_namespace: str, name: str
+) -> None:
+    async with opened(postgres_server.url, postgres_namespace) as store:
+        await apply(store, start("a"))
+        postgres_server.execute(f"drop function perdure_{postgres_namespace}.{name}")
+        with pytest.raises(BatchFailed, match=name):
+            await apply(store, ops.Terminate(run_id="a", reason=None), start("b"))
+        with pytest.raises(BatchFailed, match="upgrade perdure"):
+            await apply(store, start("c"))
+        with pytest.raises(StoreRefused, match="upgrade perdure"):
+            await store.run("a")
+
+
 # --- a schema that is not ours -----------------------------------------------------------------
 
 _foreign = {

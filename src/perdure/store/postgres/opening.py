@@ -3,7 +3,8 @@
 All steps are one transaction under an advisory lock of the namespace: killed in it, the schema is as it was. Migrations
 only add; what code a schema needs at least is another number (`min_code`), read again with every life sign, so that
 old and new workers can run side by side while a fleet is renewed. The functions belong to the code: each version of
-one has a name of its own.
+one has a name of its own. A migration that raises `min_code` drops those of the code that it shuts out: so nobody, also
+without life signs, goes on writing.
 """
 
 import hashlib
@@ -123,6 +124,13 @@ def too_new(schema: str, needed: int) -> StoreRefused:
     return StoreRefused(
         f"the schema {schema!r} needs code that knows version {needed}, and this code knows {schema_known}: "
         "upgrade perdure"
+    )
+
+
+def outdated(schema: str, error: Exception) -> StoreRefused:
+    """What to say when what this code calls is no longer there."""
+    return StoreRefused(
+        f"the schema {schema!r} no longer serves this code ({error}): newer code has renewed it; upgrade perdure"
     )
 
 

@@ -197,7 +197,7 @@ class PostgresStore(PostgresReads, Backend):
             self.on_lost_lease()
 
     def _refuse(self, reason: StoreRefused) -> None:
-        """From now on, for good: somebody has renewed the schema. Called in the thread of the life signs."""
+        """From now on, for good: somebody has renewed the schema. Called in the thread of the life signs too."""
         log.error("%s", reason)
         self._refused = reason.reason
 
@@ -243,8 +243,27 @@ class PostgresStore(PostgresReads, Backend):
 
     async def fetch(self, looks: Looks, needs: Iterable[Need]) -> None:
         asked = tuple(needs)
-        with _failing():
+        with self._failing():
             await self._reaching.until_reached(lambda: self._fetch_once(looks, asked))
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """While nothing is written: StoreBusy if the connection was lost, BatchFailed for what the server refuses."""
+        try:
+            yield
+        except BaseException as error:
+            if is_lost(error):
+                reason = f"the connection was lost: {error or type(error).__name__}"
+                raise StoreBusy(reason) from error
+            if isinstance(error, asyncpg.PostgresError):
+                raise self._refused_by_server(error) from error
+            raise
+
+    def _refused_by_server(self, error: Exception) -> BatchFailed:
+        if isinstance(error, asyncpg.UndefinedFunctionError):
+            # Newer code has shut this code out. Whoever has no life signs learns it here.
+            self._refuse(opening.outdated(self.schema, error))
+        return BatchFailed(f"{type(error).__name__}: {error}")
 
     async def _fetch_once(self, looks: Looks, needs: tuple[Need, ...]) -> None:
         connection = await self._writing()
@@ -257,7 +276,7 @@ class PostgresStore(PostgresReads, Backend):
 
     async def _fetch_on(self, connection: Connection, looks: Looks, needs: Iterable[Need]) -> None:
         """The same on this very connection, or not at all."""
-        with _failing():
+        with self._failing():
             self._clock.learn(await self._fetcher.fetch(connection, looks, needs))
 
     async def commit(self, changes: Changes) -> Written | Conflict:
@@ -303,7 +322,7 @@ class PostgresStore(PostgresReads, Backend):
                 return committing.everything(changes)
             if not isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
                 raise
-            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+            raise self._refused_by_server(error) from error
         self._clock.learn(clock)
         self._decider.known.seq = max(self._decider.known.seq, seq)
         if isinstance(answer, Conflict):
@@ -420,19 +439,6 @@ class PostgresStore(PostgresReads, Backend):
                     f"{self.url} does not answer: {type(error).__name__}: {error}"
                 ) from error
             raise
-
-
-@contextmanager
-def _failing() -> Iterator[None]:
-    """While nothing is written: StoreBusy if the connection was lost, BatchFailed for what the server will not do."""
-    try:
-        yield
-    except BaseException as error:
-        if is_lost(error):
-            raise StoreBusy(f"the connection was lost: {error or type(error).__name__}") from error
-        if isinstance(error, asyncpg.PostgresError):
-            raise BatchFailed(f"{type(error).__name__}: {error}") from error
-        raise
 
 
 async def _ask_once(pool: Pool, ask: Callable[[Connection], Awaitable[Any]]) -> Any:

@@ -2,8 +2,9 @@
 -- and writes all of it or nothing. No lock outlives the call's own transaction, and no client holds one while it thinks.
 --
 -- Locks are taken in one order by everybody, so that nobody waits in a circle: that of who goes alone, units by number,
--- runs by id, the head of the ledger, and only then rows are written (keys in order, since a unique index waits like a lock). What is locked is
--- read by a LATER statement: one that locks and reads at once would wait and then see the rows as they were before.
+-- runs by id, the head of the ledger, and only then rows are written (keys in order, since a unique index waits like a
+-- lock). What is locked is read by a LATER statement: one that locks and reads at once would wait and then see the rows
+-- as they were before.
 --
 -- Rows come as arrays of JSON objects, the fields of a record by their names; what a batch has none of is null.
 -- Positions from 2^62 on are counted from the end of the ledger and are placed here. Marks are filled in by statements.py:
