@@ -97,7 +97,7 @@ async def stand_still(app: App, crew: Crew, member: Member) -> None:
         await asyncio.sleep(0.05)
     crew.stops += 1
     try:
-        await until(lambda: has_none(app, before["worker"]), "others take over what it ran")
+        await until(lambda: is_given_up(app, before["worker"]), "others take over what it ran")
     finally:
         member.go_on()
     await until(lambda: is_another(member, before["worker"]), "it notices that its lease is lost")
@@ -108,8 +108,10 @@ async def runs_of(app: App, worker_id: str) -> list[str]:
     return [one.run_id for one in page if one.owner == worker_id]
 
 
-async def has_none(app: App, worker_id: str) -> bool:
-    return not await runs_of(app, worker_id)
+async def is_given_up(app: App, worker_id: str) -> bool:
+    """By all others, and not only passed over because it did not answer a call."""
+    look = await app._engine().store.look()
+    return worker_id not in look.workers and not await runs_of(app, worker_id)
 
 
 async def is_another(member: Member, worker_id: str) -> bool:

@@ -23,7 +23,7 @@ from perdure.errors import NotRunning, OutcomeUnknown, StoreRefused
 from perdure.model import limits
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
-from perdure.store.base import Applied, BatchFailed, BatchUnknown, Store, StoreBusy
+from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, Store, StoreBusy
 from perdure.store.transaction import BodyFailed, Transaction, Withdrawn
 
 A = TypeVar("A")
@@ -276,15 +276,15 @@ class Coordinator:
             log.error("the store does not take anything at present: %s", error)
             for posted in itertools.islice(self._untold, len(batch)):
                 _tell(posted, _refused(error))
+        except BatchLost as error:
+            await self._commit_again(batch, lost, error)
         except BatchFailed as error:
             await self._bisect(batch, error)
         except BatchUnknown as error:
-            if not await self._did_not_happen(batch_id, error):
-                self._say_unknown(len(batch), error)
-            elif lost < _lost_max:
-                await self._commit(batch, lost + 1)
+            if await self._did_not_happen(batch_id, error):
+                await self._commit_again(batch, lost, BatchFailed(str(error)))
             else:
-                await self._bisect(batch, BatchFailed(str(error)))
+                self._say_unknown(len(batch), error)
         except Exception as error:  # a store may raise nothing else: treat a defect as not knowing
             log.exception("the store broke its contract")
             self._say_unknown(len(batch), error)
@@ -298,6 +298,12 @@ class Coordinator:
                 else:
                     self._held = (told, applied)
                     asyncio.get_running_loop().call_later(_held_s_max, self._tell_held)
+
+    async def _commit_again(self, batch: list[Posted], lost: int, error: BatchFailed) -> None:
+        if lost < _lost_max:
+            await self._commit(batch, lost + 1)
+        else:
+            await self._bisect(batch, error)
 
     async def _apply(self, batch_id: str, ops: list[Op[Any]]) -> list[Applied]:
         # Awaited in place, not as a task of its own: each turn of a busy loop between the commit and its

@@ -39,6 +39,10 @@ class BatchFailed(Exception):
     """The batch was not committed: nothing of it happened, and it may be tried again, whole or in parts."""
 
 
+class BatchLost(BatchFailed):
+    """Likewise: it was lost on its way to the store, and may well be taken if it is sent again, under another id."""
+
+
 class StoreBusy(BatchFailed):
     """Likewise, and none of its ops is to blame: to try it in parts would be of no use."""
 

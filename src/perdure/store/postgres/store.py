@@ -21,7 +21,7 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
-from perdure.store.base import Applied, BatchFailed, BatchUnknown, StoreBusy
+from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
 from perdure.store.beating import Beating
 from perdure.store.borrowing import execute_postgres
 from perdure.store.optimistic.changes import Changes, Conflict, Written
@@ -301,7 +301,7 @@ class PostgresStore(PostgresReads, Backend):
         """After a lost connection: what the call would have said."""
         head = await self._settle(changes.batch_id, unknown)
         if head is None:
-            raise BatchFailed(f"nothing was written: {unknown}") from unknown
+            raise BatchLost(f"nothing was written: {unknown}") from unknown
         if changes.claims:
             # Which runs were claimed is not kept. Whoever claimed them looks at all that it holds.
             raise unknown
