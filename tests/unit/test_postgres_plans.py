@@ -417,7 +417,7 @@ _all_rest = (*_rest, "past_steps", "gone_steps", "gone_parked", "gone_deferred")
 _everything = json.dumps({"trim": 0, **{name: [] for name in _all_rest}})
 _lists = ", ".join(["'[]'"] * 15)
 _calls = {
-    "apply_v1": f"select {{s}}.apply_v1('b', 1, 1, 1, 1, true, null, {_lists}, '{_claim}', '{_everything}')",
+    "apply_v1": f"select {{s}}.apply_v1('b', 1, 1, 1, 1, true, true, null, {_lists}, '{_claim}', '{_everything}')",
     "fetch_v1": (
         "select {s}.fetch_v1('{}', '{a}', '{}', '{}', '[]', '[]', '{}', '[]', '[]', '[]', '{}', '{}', true)"
     ),

@@ -8,11 +8,16 @@ from perdure.testing import VirtualClock
 class Skewed(SystemClock):
     """The clock of a machine that is wrong by so much, and stands still until it is moved."""
 
+    set_us = 0  # by how much somebody has set it
+
     def __init__(self, now: int) -> None:
         self.at = now
 
     def now(self) -> int:
-        return self.at
+        return self.at + self.set_us
+
+    def monotonic(self) -> float:
+        return self.at / 1_000_000
 
 
 def test_it_follows_the_server_whatever_the_machine_says() -> None:
@@ -50,9 +55,21 @@ def test_it_never_goes_back() -> None:
     machine = Skewed(1_000_000)
     clock = ServerClock(machine)
     clock.learn(9_000_000)
+    machine.at += 60_000_000
     before = clock.now()
-    machine.at -= 700_000
+    clock.learn(before - 700_000)  # the server's own clock was set
     assert clock.now() == before
+
+
+def test_a_machine_whose_clock_is_set_stays_with_the_server() -> None:
+    machine = Skewed(1_000_000)
+    clock = ServerClock(machine)
+    clock.learn(9_000_000)
+    machine.set_us = 3_600_000_000
+    assert clock.now() == 9_000_000
+    machine.set_us = -3_600_000_000
+    machine.at += 500
+    assert clock.now() == 9_000_500
 
 
 def test_something_recorded_says_at_least_how_late_it_is() -> None:

@@ -80,9 +80,8 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     seq_before: int  # and this one smaller
     born: int  # the version of the runs that it makes
     head: int | None  # the ledger must end here; None: wherever it ends
-    decides_time: (
-        bool  # deadlines were found to have passed: nothing older may be recorded after it
-    )
+    # A deadline has passed, or an event came before one: nothing later may have been recorded before it.
+    judges_time: bool
 
     runs: list[SeenRun]
     units: list[SeenUnit]

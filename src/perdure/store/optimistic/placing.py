@@ -2,8 +2,9 @@
 
 So a batch counts from a number that no ledger reaches, and all that comes out greater is placed when the commit has
 said where the ledger ended before it: in the store's columns by the store itself, here in the answers and in what is
-remembered. A few positions are written into texts (the answer that a key keeps, the wait of a step): there the number
-itself is replaced, and it is long enough to be nothing else.
+remembered. A few positions are written into JSON texts of our own: as `"position":…` into the answer that a key or the
+step of an emit keeps, and in `"after":[…]` into the wait of a step. Only there are numbers replaced: what users write
+stands in strings, whose quotes are escaped, or in values of other steps, which nobody looks into.
 
 Ops that must know where the ledger ends (`EXACT`) are decided on the end that is known. The commit compares it if what
 they write would be wrong otherwise.
@@ -30,7 +31,9 @@ from perdure.store.optimistic.known import Slice
 UNPLACED: Final = 2**62  # the end of the ledger before the batch; those it appends follow
 # The first digits of every number from there on that a batch can reach.
 MARK: Final = str(UNPLACED)[:14]
-_unplaced = re.compile(rf"{MARK}\d{{5}}")
+_number = re.compile(rf"{MARK}\d{{5}}")
+_position = re.compile(rf'"position":{MARK}\d{{5}}')
+_after = re.compile(r'"after":\[[\d,]*\]')
 
 EXACT: Final = frozenset(
     {
@@ -50,10 +53,16 @@ class Placing:
     def at(self, position: int) -> int:
         return position + self._shift if position >= UNPLACED else position
 
-    def text(self, text: str) -> str:
-        if MARK not in text:
-            return text
-        return _unplaced.sub(lambda found: str(int(found[0]) + self._shift), text)
+    def answer(self, text: str) -> str:
+        """The answer of an emit."""
+        return _position.sub(self._numbers, text) if MARK in text else text
+
+    def wait(self, text: str) -> str:
+        """From where on topics count, in what a wait stores about itself."""
+        return _after.sub(self._numbers, text) if MARK in text else text
+
+    def _numbers(self, found: re.Match[str]) -> str:
+        return _number.sub(lambda number: str(int(number[0]) + self._shift), found[0])
 
     # --- answers ---
 
@@ -97,7 +106,7 @@ class Placing:
     def _completion(self, completion: Completion) -> Completion:
         if completion.kind != "emit" or completion.value is None:
             return completion
-        return replace(completion, value=self.text(completion.value))
+        return replace(completion, value=self.answer(completion.value))
 
     def _claimed(self, outcome: Claimed) -> Claimed:
         return replace(outcome, runs=tuple(map(self.run, outcome.runs)))
@@ -119,15 +128,14 @@ class Placing:
                 if watcher.after >= UNPLACED:
                     kept.watchers[place] = replace(watcher, after=self.at(watcher.after))
         for path, step in kept.steps.items():
-            if is_holed(step):
-                kept.steps[path] = replace(step, wait=self.text(step.wait or ""))
+            kept.steps[path] = self._step(step)
 
-
-def is_holed(step: StepRecord) -> bool:
-    """Whether a text of the step holds a position that is not placed yet."""
-    if step.wait is not None and MARK in step.wait:
-        return True
-    return step.kind == "emit" and step.value is not None and MARK in step.value
+    def _step(self, step: StepRecord) -> StepRecord:
+        if step.wait is not None and MARK in step.wait:
+            return replace(step, wait=self.wait(step.wait))
+        if step.kind == "emit" and step.value is not None and MARK in step.value:
+            return replace(step, value=self.answer(step.value))
+        return step
 
 
 _places: dict[type, Any] = {

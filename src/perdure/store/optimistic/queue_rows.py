@@ -26,14 +26,13 @@ class QueueRows(LookedAt):
         asked = queue_part
         while True:
             stored, _ = self._answer("queue", queue, asked)
-            there = [*stored, *(one for one in self._added_items.values() if one.queue == queue)]
-            found = [
-                one
-                for one in there
-                if one.item_id not in self._gone_items and (put_by is None or one.put_at <= put_by)
-            ]
-            if found or len(stored) < asked:
-                return min(found, key=lambda one: one.position, default=None)
+            left = [one for one in stored if one.item_id not in self._gone_items]
+            added = [one for one in self._added_items.values() if one.queue == queue]
+            found = [one for one in (*left, *added) if put_by is None or one.put_at <= put_by]
+            first = min(found, key=lambda one: one.position, default=None)
+            # Beyond those that were read there may be older ones than those of this batch.
+            if len(stored) < asked or (first and first.position <= stored[-1].position):
+                return first
             asked *= 2
 
     def items_before(self, queue: str, put_before: int | None, limit: int) -> list[ItemRecord]:
@@ -52,7 +51,7 @@ class QueueRows(LookedAt):
         if item.item_id in self._added_items:  # the unique index knows those of other batches
             raise ValueError(f"second item of the id {item.item_id!r}")
         self._rest_on(("queue", item.queue), bump=True)
-        self._gone_items.pop(item.item_id, None)
+        # One that was taken and comes back is deleted and written anew.
         self._added_items[item.item_id] = item
 
     def delete_item(self, item: ItemRecord) -> None:

@@ -18,6 +18,8 @@ class ReaderRows(LookedAt):
         super().__init__(looks)
         self._consumers: dict[str, ConsumerRecord | None] = {}
         self._subscriptions: dict[str, SubscriptionRecord | None] = {}
+        self._dropped_consumers: dict[str, None] = {}  # also those that have come back since
+        self._dropped_subscriptions: dict[str, None] = {}
         self._parked: dict[tuple[str, int, str], ParkedRecord | None] = {}
         self._deferred: dict[tuple[int, str], DeferredRecord | None] = {}
 
@@ -48,6 +50,7 @@ class ReaderRows(LookedAt):
     def delete_consumer(self, name: str) -> None:
         self._rest_on(("consumer", name), bump=True)
         self._consumers[name] = None
+        self._dropped_consumers[name] = None
         for at in [at for at in self._parked if at[0] == name]:
             del self._parked[at]
 
@@ -68,6 +71,7 @@ class ReaderRows(LookedAt):
         self._rest_on(("subscription", name), bump=True)
         self._rest_on(_deferred, bump=True)
         self._subscriptions[name] = None
+        self._dropped_subscriptions[name] = None
         for at in [at for at in self._deferred if at[1] == name]:
             del self._deferred[at]
 
@@ -78,13 +82,14 @@ class ReaderRows(LookedAt):
         at = (consumer, position, subscription)
         if at in self._parked:
             return self._parked[at]
-        if consumer in self._consumers and self._consumers[consumer] is None:
+        if consumer in self._dropped_consumers:
             return None
         found: ParkedRecord | None = self._answer("parked", *at)
         return found
 
     def put_parked(self, parked: ParkedRecord) -> None:
         self._rest_on(("consumer", parked.consumer), bump=True)
+        self._keep_event()
         self._parked[parked.consumer, parked.position, parked.subscription] = parked
 
     def delete_parked(self, parked: ParkedRecord) -> None:
@@ -98,13 +103,14 @@ class ReaderRows(LookedAt):
         at = (position, subscription)
         if at in self._deferred:
             return self._deferred[at]
-        if subscription in self._subscriptions and self._subscriptions[subscription] is None:
+        if subscription in self._dropped_subscriptions:
             return None
         found: DeferredRecord | None = self._answer("deferred", *at)
         return found
 
     def put_deferred(self, deferred: DeferredRecord) -> None:
         self._rest_on(_deferred, bump=True)
+        self._keep_event()
         self._deferred[deferred.position, deferred.subscription] = deferred
 
     def delete_deferred(self, deferred: DeferredRecord) -> None:
@@ -112,6 +118,10 @@ class ReaderRows(LookedAt):
         self._deferred[deferred.position, deferred.subscription] = None
 
     # --- all of them ---
+
+    def _keep_event(self) -> None:
+        """An event is needed from now on: whoever trims the ledger at this moment must see it, or be seen."""
+        self._rest_on(LEDGER, bump=True)
 
     def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
         if ("consumers",) in self.missing:

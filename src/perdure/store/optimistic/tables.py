@@ -84,7 +84,7 @@ class OptimisticTables(
             seq_before=self._seq_before,
             born=born_version(batch_id),
             head=self._base if self._exact and self._stands_on_the_end() else None,
-            decides_time=self.decides_time,
+            judges_time=self._judges_time(),
             runs=self._seen_runs(),
             units=units,
             new_runs=[self._work[one].run for one in self._new_runs],
@@ -111,20 +111,25 @@ class OptimisticTables(
             gone_fan_outs=self._gone_fan_outs,
             trim=self._trim or None,
             put_consumers=_there(self._consumers),
-            gone_consumers=_gone(self._consumers),
+            gone_consumers=list(self._dropped_consumers),
             put_subscriptions=_there(self._subscriptions),
-            gone_subscriptions=_gone(self._subscriptions),
+            gone_subscriptions=list(self._dropped_subscriptions),
             put_parked=_there(self._parked),
             gone_parked=_gone(self._parked),
             put_deferred=_there(self._deferred),
             gone_deferred=_gone(self._deferred),
             put_workers=_there(self._workers),
-            gone_workers=_gone(self._workers),
+            gone_workers=sorted(_gone(self._workers)),
             put_workflows=list(self._put_workflows.values()),
             put_channels=list(self._put_channels.values()),
-            gone_outbox=list(self._gone_outbox),
+            gone_outbox=sorted(self._gone_outbox),
             claims=self.claims,
         )
+
+    def _judges_time(self) -> bool:
+        """Whether it would be decided otherwise a moment later: a deadline has passed, or an event came before one."""
+        known = self._known.topics
+        return self.decides_time or any(known[topic].watched for topic in self._by_topic)
 
     def _stands_on_the_end(self) -> bool:
         """Whether what the batch writes is right only if the ledger ends where it was thought to.

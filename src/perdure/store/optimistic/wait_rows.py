@@ -61,7 +61,7 @@ class WaitRows(LookedAt):
             kept = self._inside(one.run_id)
             if kept is not None and kept.watchers and (one.path, one.ix) in kept.watchers:
                 found[_key(one)] = kept.watchers[one.path, one.ix]
-        return sorted(found.values(), key=lambda one: (one.opened_at, one.run_id, one.path, one.ix))
+        return sorted(found.values(), key=_by_age)
 
     def is_watched(self, kind: str, target: str) -> bool:
         if self._added_on.get((kind, target)):
@@ -100,16 +100,20 @@ class WaitRows(LookedAt):
         asked = queue_part
         while True:
             _, stored = self._answer("queue", queue, asked)
-            for one in self._still_there((*stored, *added)):
-                if one.deadline_at is None or self.now <= one.deadline_at:
-                    return one
-            if len(stored) < asked:
-                return None
+            waiting = (
+                one
+                for one in self._still_there((*stored, *added))
+                if one.deadline_at is None or self.now <= one.deadline_at
+            )
+            first = next(waiting, None)
+            # Beyond those that were read others may wait longer than one of this batch.
+            if len(stored) < asked or (first and _by_age(first) <= _by_age(stored[-1])):
+                return first
             asked *= 2
 
     def due_watchers(self, limit: int) -> list[WatcherRecord]:
         # One more than asked for, so that the next deadline is known as well.
-        stored = self._first_of(limit + 1, self._is_there, "deadlines")
+        stored = self._first_of(limit + 1, self._is_due_there, "deadlines")
         mine = [one for one in self._added_watchers.values() if one.deadline_at and not one.held]
         due = [
             (one.deadline_at, one.run_id, one.path, one.ix, one)
@@ -119,6 +123,10 @@ class WaitRows(LookedAt):
         if due:
             self.decides_time = True
         return [row[-1] for row in sorted(due, key=lambda row: row[:-1])[:limit]]
+
+    def _is_due_there(self, watcher: WatcherRecord) -> bool:
+        # Of one that is not due nobody asks whether it is still there: its run is not to be read for that.
+        return (watcher.deadline_at or 0) > self.now or self._is_there(watcher)
 
     def _is_there(self, watcher: WatcherRecord) -> bool:
         kept = self._inside(watcher.run_id)
@@ -217,10 +225,13 @@ class WaitRows(LookedAt):
             self._gone_signals[signal.signal_id] = None
 
     def expired_signals(self, limit: int) -> list[SignalRecord]:
-        stored = self._first_of(limit + 1, self._is_buffered, "expiries")
+        stored = self._first_of(limit + 1, self._has_expired_there, "expiries")
         mine = [one for one in self._added_signals.values() if one.expires_at is not None]
         expired = [one for one in (*stored, *mine) if (one.expires_at or 0) < self.now]
         return sorted(expired, key=lambda one: (one.expires_at or 0, one.position))[:limit]
+
+    def _has_expired_there(self, signal: SignalRecord) -> bool:
+        return (signal.expires_at or 0) >= self.now or self._is_buffered(signal)
 
     def _is_buffered(self, signal: SignalRecord) -> bool:
         kept = self._inside(signal.run_id)
@@ -229,6 +240,10 @@ class WaitRows(LookedAt):
 
 def _key(watcher: WatcherRecord) -> WatcherKey:
     return watcher.run_id, watcher.path, watcher.ix
+
+
+def _by_age(watcher: WatcherRecord) -> tuple[int, str, str, int]:
+    return watcher.opened_at, watcher.run_id, watcher.path, watcher.ix
 
 
 def _id(row: WatcherRecord | SignalRecord) -> WatcherKey | str:

@@ -112,6 +112,7 @@ def parameters_of(changes: Changes) -> dict[str, Any]:
         "seq_before": changes.seq_before,
         "born": changes.born,
         "needs_head": _needs_head(changes),
+        "judges_time": changes.judges_time,
         "head": changes.head,
         "units": as_json(changes.units),
         "runs": as_json(changes.runs),
@@ -135,7 +136,7 @@ def parameters_of(changes: Changes) -> dict[str, Any]:
 
 def _needs_head(changes: Changes) -> bool:
     """Whether the end of the ledger matters: something is appended, placed, or judged by it."""
-    if changes.new_events or changes.new_runs or changes.head is not None or changes.decides_time:
+    if changes.new_events or changes.new_runs or changes.head is not None or changes.judges_time:
         return True
     return (
         any(one.position >= UNPLACED for one in changes.put_cursors)

@@ -13,9 +13,9 @@
 -- name: apply
 -- Locks, compares, writes: see functions/apply_v1.sql.
 select conflict, head, clock, claimed from {schema}.apply_v1(
-    :batch_id, :now, :seq, :seq_before, :born, :needs_head, :head, :units, :runs, :new_runs, :changed_runs, :new_steps,
-    :put_steps, :new_watchers, :gone_watchers, :new_signals, :gone_signals, :put_cursors, :new_items, :gone_items,
-    :new_keys, :new_events, :claims, :rest
+    :batch_id, :now, :seq, :seq_before, :born, :needs_head, :judges_time, :head, :units, :runs, :new_runs,
+    :changed_runs, :new_steps, :put_steps, :new_watchers, :gone_watchers, :new_signals, :gone_signals, :put_cursors,
+    :new_items, :gone_items, :new_keys, :new_events, :claims, :rest
 );
 
 -- name: fetch

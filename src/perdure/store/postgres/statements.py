@@ -16,8 +16,8 @@ from perdure.store.optimistic.placing import MARK, UNPLACED
 from perdure.store.sql import RECORDS, load_queries
 
 _sql_types: Final[dict[type, str]] = {int: "bigint", bool: "boolean", str: "text"}
-# Texts in which a position may stand that is not placed yet.
-_texts_with_places: Final = frozenset({"value", "wait", "answer"})
+# Texts in which a position may stand that is not placed yet; of a step's values only that of an emit is our own.
+_texts_with_places: Final = {"value": "{table}.kind = 'emit' and ", "wait": "", "answer": ""}
 
 _mark = re.compile(
     r"\{(?:"
@@ -74,16 +74,20 @@ def _listed(record: str, table: str | None, placed: str | None, head: str) -> st
         return ", ".join(names)
     to_place = set() if placed is None else {one.strip() for one in placed.split(",")}
     return ", ".join(
-        _placed_column(f"{table}.{name}", name, head) if name in to_place else f"{table}.{name}"
+        _placed_column(table, name, head) if name in to_place else f"{table}.{name}"
         for name in names
     )
 
 
-def _placed_column(column: str, name: str, head: str) -> str:
+def _placed_column(table: str, name: str, head: str) -> str:
+    column = f"{table}.{name}"
+    if name == "recorded_at":
+        return f"greatest({column}, v_recorded_at)"
     if name not in _texts_with_places:
         return _placed(column, head)
+    ours = _texts_with_places[name].replace("{table}", table)
     return (
-        f"case when strpos({column}, '{MARK}') > 0 "
+        f"case when {ours}strpos({column}, '{MARK}') > 0 "
         f"then {{schema}}.placed_text({column}, {head}) else {column} end"
     )
 

@@ -339,9 +339,12 @@ class PostgresStore(PostgresReads, Backend):
             await connection.execute("set local idle_in_transaction_session_timeout = '5s'")
             lock = opening.lock_class(self.schema)
             await connection.execute("select pg_advisory_xact_lock($1, -2)", lock)
-        except _unreachable as error:
+        except BaseException as error:
+            # Also one that was cancelled here: it would go on in a transaction that nobody commits.
             self._discard(connection)
-            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+            if isinstance(error, _unreachable):
+                raise BatchFailed(f"{type(error).__name__}: {error}") from error
+            raise
         try:
             yield
             await transaction.commit()
@@ -427,8 +430,14 @@ class PostgresStore(PostgresReads, Backend):
         if self._refused is not None:
             raise StoreRefused(self._refused)
         pool = self._readers
+
+        async def once() -> Any:
+            # A server that vanished without a word is missed by nobody but us.
+            async with asyncio.timeout(self.patience_s), pool.lent() as connection:
+                return await ask(connection)
+
         try:
-            return await self._reaching.until_reached(lambda: _ask_once(pool, ask))
+            return await self._reaching.until_reached(once)
         except BaseException as error:
             if is_lost(error):
                 raise StoreRefused(
@@ -439,8 +448,3 @@ class PostgresStore(PostgresReads, Backend):
                     f"{self.url} does not answer: {type(error).__name__}: {error}"
                 ) from error
             raise
-
-
-async def _ask_once(pool: Pool, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
-    async with pool.lent() as connection:
-        return await ask(connection)

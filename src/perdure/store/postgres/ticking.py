@@ -2,7 +2,7 @@
 
 Every answer says what time it was on the server. By the time it is heard that is past, so the server's clock is at
 least that much ahead of ours; the greatest such difference of late is the best we know. All processes judge deadlines
-by this one clock, however their own ones go.
+by this one clock, however their own ones go: between two answers time passes by the monotonic clock, which nobody sets.
 """
 
 from perdure.model.clock import Clock, SystemClock
@@ -17,17 +17,22 @@ class ServerClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.follows = isinstance(clock, SystemClock)
-        self._ahead_us = 0
-        self._learnt_at = -_fresh_us
+        self._ahead_us: int | None = None  # of our monotonic clock
+        self._learnt_at = 0
         self._last = 0
 
     def now(self) -> int:
         """Microseconds since the epoch; never goes back."""
         if not self.follows:
             return self._clock.now()
-        now = self._clock.now() + self._ahead_us
+        if self._ahead_us is None:
+            return self._clock.now()  # nothing was asked of the server yet
+        now = self._passed_us() + self._ahead_us
         self._last = now if now > self._last else self._last
         return self._last
+
+    def _passed_us(self) -> int:
+        return round(self._clock.monotonic() * 1_000_000)
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
@@ -36,10 +41,10 @@ class ServerClock:
         """What an answer that was just heard said."""
         if not self.follows:
             return
-        heard_at = self._clock.now()
+        heard_at = self._passed_us()
         ahead_us = server_us - heard_at
-        stale = not 0 <= heard_at - self._learnt_at < _fresh_us
-        if stale or ahead_us > self._ahead_us:
+        stale = heard_at - self._learnt_at >= _fresh_us
+        if self._ahead_us is None or stale or ahead_us > self._ahead_us:
             self._ahead_us, self._learnt_at = ahead_us, heard_at
 
     def not_before(self, now: int) -> None:

@@ -381,6 +381,18 @@ class TestEffects(Subject):
 
 
 class TestParked(Subject):
+    async def test_who_comes_back_in_the_commit_it_was_dropped_in_begins_anew(
+        self, d: Driver
+    ) -> None:
+        await d.emit_numbers()
+        await d.claim_consumer("reader", "gone")
+        await d.advance_cursor("reader", 3, parked=(parked(2),))
+        comes = ops.ClaimConsumer(
+            name="reader", worker_id=WORKER, fence=d.fence(), patterns='["**"]', start=0
+        )
+        await d.batch(ops.DropConsumer(name="reader"), comes)
+        assert await d.store.parked("reader", None, 10) == []
+
     async def test_an_event_is_parked_together_with_the_cursor(self, d: Driver) -> None:
         await d.emit_numbers()
         await reading(d)

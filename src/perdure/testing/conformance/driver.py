@@ -142,9 +142,14 @@ class Driver:
         self, op: Callable[..., ops.Op[TurnOutcome]], run_id: str, /, **fields: Any
     ) -> Any:
         """Apply an op of the run's owner, with the fence and the revision that the store has."""
+        return await self.apply(await self.turn_op(op, run_id, **fields))
+
+    async def turn_op(
+        self, op: Callable[..., ops.Op[TurnOutcome]], run_id: str, /, **fields: Any
+    ) -> ops.Op[TurnOutcome]:
         now = await self.store.run(run_id)
         seen = {} if now is None else {"fence": now.fence, "revision": now.revision}
-        return await self.apply(op(run_id=run_id, **{"fence": 1, "revision": 0, **seen, **fields}))
+        return op(run_id=run_id, **{"fence": 1, "revision": 0, **seen, **fields})
 
     async def release(self, run_id: str, **fields: Any) -> TurnOutcome:
         answer: TurnOutcome = await self.turn(ops.Release, run_id, **fields)

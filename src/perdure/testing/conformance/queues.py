@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.model import limits
+from perdure.model import limits, ops
 from perdure.model.outcomes import Advanced, Counted, Delivered, Duplicate, Queued, Refusal
 from perdure.model.schema import schema_digest
 from perdure.testing.conformance.driver import Driver, completed, refused
@@ -39,6 +39,30 @@ class TestQueues(Subject):
             completed(await d.suspend("r1", wait(f"w{number}", jobs)))[0][2] for number in range(3)
         ]
         assert (taken, await d.items("jobs")) == (["1", "2", "3"], [])
+
+    async def test_many_that_are_taken_in_one_commit_come_in_order(self, d: Driver) -> None:
+        """Also past what a store reads of a queue at first, and before one that comes in the same commit."""
+        for number in range(100):
+            await d.put("jobs", str(number))
+        await d.start("r1")
+        takes = [
+            await d.turn_op(ops.Suspend, "r1", waits=(wait(f"w{n}", jobs),)) for n in range(80)
+        ]
+        _, *taken = await d.batch(d.put_op("jobs", "100"), *takes)
+        assert [completed(one)[0][2] for one in taken] == [str(number) for number in range(80)]
+        assert await d.items("jobs") == [str(number) for number in range(80, 101)]
+
+    async def test_who_waits_longest_is_served_first_also_in_one_commit(self, d: Driver) -> None:
+        for number in range(100):
+            await d.start_waiting(f"r{number:03}", jobs)
+            d.advance("1s")
+        await d.start("new")
+        comes = await d.turn_op(ops.Suspend, "new", waits=(wait("w", jobs),))
+        await d.batch(comes, *(d.put_op("jobs", str(number)) for number in range(80)))
+        assert [(await d.step(f"r{n:03}", "w")).value for n in range(80)] == [
+            str(number) for number in range(80)
+        ]
+        assert (await d.step("new", "w")).state == "open"
 
     async def test_a_wait_that_finds_an_item_never_suspends(self, d: Driver) -> None:
         await d.put("jobs", "1", item_id="i1")

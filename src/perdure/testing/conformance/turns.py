@@ -11,6 +11,7 @@ from perdure.model.outcomes import (
     Fenced,
     Moved,
     Refusal,
+    Started,
     decode_answer,
 )
 from perdure.model.records import DeadLetterRecord, ErrorRecord
@@ -26,11 +27,31 @@ from perdure.testing.conformance.words import (
     retrying,
     signal,
     timer,
+    topic,
     wait,
 )
 
+# Numbers that a store may use for itself, as long as nobody notices.
+_great = (2**62, 2**62 + 1, 2**63 - 1)
+
 
 class TestTurns(Subject):
+    @pytest.mark.parametrize("number", _great)
+    async def test_great_numbers_are_kept_as_they_are(self, d: Driver, number: int) -> None:
+        text = f'{{"position":{number},"after":[{number}],"text":"{number}"}}'
+        await d.start(f"x-{number}", key=f"k-{number}", input=text)
+        await d.record(f"x-{number}", done("s", text))
+        await d.signal(f"x-{number}", "go", text)
+        named = topic(f"t-{number}", f'order/"position":{number}')
+        await d.suspend(f"x-{number}", wait("w", signal("go")), wait("v", named), park=False)
+        for path in ("s", "w"):
+            assert (await d.step(f"x-{number}", path)).value == text
+        await d.finish(f"x-{number}", text, closed=("v",))
+        assert (await d.run(f"x-{number}")).output == text
+        again = await d.start("other", key=f"k-{number}", input=text)
+        assert isinstance(again, Started)
+        assert (again.run.run_id, again.created) == (f"x-{number}", False)
+
     # --- results ---
 
     async def test_results_are_recorded_in_the_order_the_owner_saw_them(self, d: Driver) -> None:

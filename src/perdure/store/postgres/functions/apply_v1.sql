@@ -21,6 +21,7 @@ create or replace function {schema}.apply_v1(
     p_seq_before bigint,
     p_born bigint,
     p_needs_head boolean,
+    p_judges_time boolean,
     p_head bigint,
     p_units json,
     p_runs json,
@@ -143,7 +144,7 @@ begin
     end if;
 
     if v_stale_units is not null or v_stale_runs is not null or v_seq is not null
-        or head <> p_head or v_recorded_at > p_now
+        or head <> p_head or (p_judges_time and v_recorded_at > p_now)
     then
         conflict := json_build_object(
             'units', coalesce(v_stale_units, '[]'), 'runs', coalesce(v_stale_runs, '[]'),
@@ -264,8 +265,9 @@ begin
         perform set_config('perdure.retention', '', true);
     end if;
     if p_new_events is not null then
+        -- Another process may have appended meanwhile, at a later time: the times of the ledger never go back.
         insert into events ({event columns})
-        select {event columns of e with position placed} from {event rows p_new_events} as e
+        select {event columns of e with position, recorded_at placed} from {event rows p_new_events} as e
         where {place e.position} > coalesce((p_rest ->> 'trim')::bigint, 0);
     end if;
     if p_needs_head then
@@ -298,6 +300,18 @@ begin
             raise exception '% of % dead letters were there', v_count, v_wanted using errcode = 'PD003';
         end if;
     end if;
+    if p_rest -> 'gone_keys' is not null then
+        -- The very keys that were seen: another process may have put its own in their place.
+        with gone as (
+            delete from keys as k using {key rows p_rest -> 'gone_keys'} as g
+            where k.scope = g.scope and k.key = g.key and k.created_at = g.created_at and k.answer = g.answer
+            returning 1
+        )
+        select count(*), json_array_length(p_rest -> 'gone_keys') into v_count, v_wanted from gone;
+        if v_count <> v_wanted then
+            raise exception '% of % keys were there to be deleted', v_count, v_wanted using errcode = 'PD003';
+        end if;
+    end if;
     if p_rest -> 'gone_runs' is not null then
         v_run_ids := array(select json_array_elements_text(p_rest -> 'gone_runs'));
         delete from runs where run_id = any (v_run_ids);
@@ -317,18 +331,6 @@ begin
         delete from steps as s
         using json_to_recordset(p_rest -> 'gone_steps') as g (run_id text, generation bigint, path text)
         where s.run_id = g.run_id and s.generation = g.generation and s.path = g.path and s.superseded = 0;
-    end if;
-    if p_rest -> 'gone_keys' is not null then
-        -- The very keys that were seen: another process may have put its own in their place.
-        with gone as (
-            delete from keys as k using {key rows p_rest -> 'gone_keys'} as g
-            where k.scope = g.scope and k.key = g.key and k.created_at = g.created_at and k.answer = g.answer
-            returning 1
-        )
-        select count(*), json_array_length(p_rest -> 'gone_keys') into v_count, v_wanted from gone;
-        if v_count <> v_wanted then
-            raise exception '% of % keys were there to be deleted', v_count, v_wanted using errcode = 'PD003';
-        end if;
     end if;
     if p_rest -> 'gone_outbox' is not null then
         -- Rows that another process has applied meanwhile are gone: then this one must not apply them again.
@@ -462,15 +464,23 @@ begin
 end
 $function$;
 
--- A text in which positions stand that only now have a place.
+-- A JSON text of ours in which positions stand that only now have a place: as `"position":…`, or in `"after":[…]`.
 create or replace function {schema}.placed_text(p_text text, p_head bigint) returns text
 language plpgsql immutable
 as $function$
 declare
+    v_old text;
+    v_new text;
     v_number text;
 begin
-    for v_number in select distinct m[1] from regexp_matches(p_text, '({unplaced_mark}\d{5})', 'g') as m loop
-        p_text := replace(p_text, v_number, (v_number::bigint - {unplaced} + p_head)::text);
+    for v_old in
+        select distinct m[1] from regexp_matches(p_text, '("position":{unplaced_mark}\d{5}|"after":\[[\d,]*\])', 'g') as m
+    loop
+        v_new := v_old;
+        for v_number in select distinct m[1] from regexp_matches(v_old, '({unplaced_mark}\d{5})', 'g') as m loop
+            v_new := replace(v_new, v_number, (v_number::bigint - {unplaced} + p_head)::text);
+        end loop;
+        p_text := replace(p_text, v_old, v_new);
     end loop;
     return p_text;
 end
