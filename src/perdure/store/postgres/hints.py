@@ -30,14 +30,13 @@ _heard_s = 60.0
 
 
 class Hint(msgspec.Struct, omit_defaults=True):
-    """What others may want to know."""
+    """What others may want to know; with nothing in it, only that the sender is there."""
 
     sender: str
     head: int = 0  # where the ledger ends
     ready: bool = False
     fan_out: bool = False
     match: bool = False
-    hello: bool = False  # somebody has come, or has been away: it asks nothing
     # By owner, runs that it should look at.
     called: dict[str, list[str]] = {}
     ended: list[str] = []
@@ -156,22 +155,16 @@ class Hints:
         except BaseException:
             connection.terminate()
             raise
-        # A lost connection is missed at once, not when there is something to tell.
+        # Or a server that restarts would be missed until there is something to tell.
         connection.add_termination_listener(lambda _: self._wake.set())
         self._connection = connection
-        # Or a server that restarts would be missed until there is something to tell.
-        connection.add_termination_listener(self._on_lost)
         self._say_hello()
         # What we may have missed until now.
-        self._hear(Hint(self._sender, ready=True, fan_out=True, match=True, hello=True))
-
-    def _on_lost(self, connection: Any) -> None:
-        self._wake.set()
+        self._hear(Hint(self._sender, ready=True, fan_out=True, match=True))
 
     def _say_hello(self) -> None:
         """Those who are there learn of us."""
         self._gathered = self._gathered or Hint(self._sender)
-        self._gathered.hello = True
         self._wake.set()
 
     def _heard(self, connection: Any, pid: int, channel: str, text: object) -> None:
