@@ -2,36 +2,43 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from perdure.model.records import (
     RUNNER,
-    ChannelRecord,
-    ConsumerRecord,
-    CursorRecord,
-    DeadLetterRecord,
-    DeferredRecord,
     EventRecord,
     ItemRecord,
-    KeyRecord,
-    OutboxRecord,
-    ParkedRecord,
     RunRecord,
-    SignalRecord,
-    StepRecord,
-    SubscriptionRecord,
     WatcherRecord,
     WorkerRecord,
-    WorkflowRecord,
+)
+from perdure.store.decoding import (
+    decode_channels,
+    decode_consumers,
+    decode_cursors,
+    decode_deferred,
+    decode_events,
+    decode_ids,
+    decode_items,
+    decode_keys,
+    decode_letters,
+    decode_needed,
+    decode_pairs,
+    decode_parked,
+    decode_positions,
+    decode_signals,
+    decode_steps,
+    decode_subscriptions,
+    decode_watchers,
+    decode_workflows,
+    first,
 )
 from perdure.store.optimistic.known import CATALOGUE, FAN_OUTS, LEDGER, Slice, Topic, Unit
 from perdure.store.optimistic.needs import Looks, Need
 from perdure.store.postgres.connecting import Connection
 from perdure.store.postgres.statements import Statements
-
-Record = TypeVar("Record")
 
 
 class RunRow(msgspec.Struct, frozen=True, gc=False):
@@ -42,32 +49,12 @@ class RunRow(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
-decode_rows = msgspec.json.Decoder(list[RunRow]).decode
-decode_runs = msgspec.json.Decoder(list[RunRecord]).decode
-decode_steps = msgspec.json.Decoder(list[StepRecord]).decode
-decode_watchers = msgspec.json.Decoder(list[WatcherRecord]).decode
+_decode_rows = msgspec.json.Decoder(list[RunRow]).decode
 _decode_watcher_lists = msgspec.json.Decoder(list[list[WatcherRecord]]).decode
-decode_signals = msgspec.json.Decoder(list[SignalRecord]).decode
-decode_keys = msgspec.json.Decoder(list[KeyRecord]).decode
-decode_events = msgspec.json.Decoder(list[EventRecord]).decode
-decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
-decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
-decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
-decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
 _decode_item_lists = msgspec.json.Decoder(list[list[ItemRecord]]).decode
-decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
-decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
-decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
-decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
-decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
-decode_outbox = msgspec.json.Decoder(list[OutboxRecord]).decode
-decode_workers = msgspec.json.Decoder(list[WorkerRecord]).decode
-decode_ids = msgspec.json.Decoder(list[str]).decode
-decode_positions = msgspec.json.Decoder(list[int]).decode
-_decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
+_decode_workers = msgspec.json.Decoder(list[WorkerRecord]).decode
 _decode_topics = msgspec.json.Decoder(list[tuple[str, int, bool, int]]).decode
 _decode_units = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
-_decode_place = msgspec.json.Decoder(tuple[int, str]).decode
 
 # What the one call knows how to look up.
 _common = frozenset(
@@ -179,7 +166,7 @@ class Fetcher:
                 row = await self.row(
                     connection, "oldest_needed", idle_before=args[0], runner=RUNNER
                 )
-                return min((_decode_place(one) for one in row if one is not None), default=None)
+                return min((decode_needed(one) for one in row if one is not None), default=None)
             case "orphans":
                 gone, limit = args
                 owners = list({*await self.dead_owners(connection), *gone})  # some are both
@@ -208,11 +195,11 @@ class Fetcher:
                     connection, "workflow", name=args[0], version=args[1]
                 )
                 looks.learn_unit(CATALOGUE, version)
-                looks.known.workflows[args[0], args[1]] = _first(decode_workflows(lines))
+                looks.known.workflows[args[0], args[1]] = first(decode_workflows(lines))
             case "channel":
                 lines, version = await self.row(connection, "channel", kind=args[0], name=args[1])
                 looks.learn_unit(CATALOGUE, version)
-                looks.known.channels[args[0], args[1]] = _first(decode_channels(lines))
+                looks.known.channels[args[0], args[1]] = first(decode_channels(lines))
             case _:
                 raise AssertionError(f"nobody knows how to look up {need!r}")
         return None
@@ -237,7 +224,7 @@ class Fetcher:
         ordered = self._statements.ordered(name, "desc" if newest else "asc")
         row = await connection.fetchrow(ordered.text, *ordered.values(params))
         assert row is not None
-        return _first(decode_events(row[0]))
+        return first(decode_events(row[0]))
 
     async def position_at(self, connection: Connection, recorded_at: int) -> int:
         """The position before the first event recorded at that time or later: found by halving, for time goes up."""
@@ -272,7 +259,7 @@ _seldom: dict[str, tuple[str, tuple[str, ...], Callable[[str], list[Any]]]] = {
     "subscription": ("subscription", ("name",), decode_subscriptions),
     "parked": ("parked_event", ("consumer", "position", "subscription"), decode_parked),
     "deferred": ("deferred_start", ("position", "subscription"), decode_deferred),
-    "workers": ("workers", (), decode_workers),
+    "workers": ("workers", (), _decode_workers),
 }
 _lists = frozenset(
     {"steps", "letters", "items", "deadlines", "expiries", "finished", "consumers", "workers"}
@@ -309,7 +296,7 @@ def _learn_units(looks: Looks, row: Any) -> None:
 
 
 def _learn_runs(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
-    rows = decode_rows(row["runs"] or "[]")
+    rows = _decode_rows(row["runs"] or "[]")
     found = {one.run.run_id: Slice(one.run, one.change) for one in rows}
     looks.known.seq = max(looks.known.seq, *(one.seq for one in rows), 0)
     for kind in ("run", "step", "inside", "on_run", "children"):
@@ -334,7 +321,7 @@ def _learn_runs(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
 def _around(on_run: list[WatcherRecord], row: Any) -> set[str]:
     """Runs that the server has added by itself, with all that belongs to them."""
     around = {one.run_id for one in on_run}
-    around |= {child for _, child in _decode_pairs(row["children"] or "[]")}
+    around |= {child for _, child in decode_pairs(row["children"] or "[]")}
     for lists in (row["watching"], row["takers"]):
         around |= {one.run_id for part in _decode_watcher_lists(lists or "[]") for one in part}
     return around
@@ -352,7 +339,7 @@ def _answer(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
     for event in decode_events(row["events"] or "[]"):
         answers["event", event.event_id] = event
         answers["event_at", event.position] = event
-    for parent_id, run_id in _decode_pairs(row["children"] or "[]"):
+    for parent_id, run_id in decode_pairs(row["children"] or "[]"):
         answers["children", parent_id].append(run_id)
     answers.update(
         zip(asked["watching"], _decode_watcher_lists(row["watching"] or "[]"), strict=True)
@@ -361,10 +348,6 @@ def _answer(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
     takers = _decode_watcher_lists(row["takers"] or "[]")
     for need, part, waiting in zip(asked["queue"], items, takers, strict=True):
         answers[need] = (part, waiting)
-
-
-def _first(found: list[Record]) -> Record | None:
-    return found[0] if found else None
 
 
 def _names(needs: list[Need]) -> list[Any] | None:

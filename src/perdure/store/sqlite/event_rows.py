@@ -5,17 +5,14 @@ are never looked at within their batch, so they are bare columns in the order of
 one has them written first.
 """
 
-import msgspec
-
 from perdure.model.ids import Ids
 from perdure.model.ops import NewEvent
 from perdure.model.records import RUNNER, EventRecord
+from perdure.store.decoding import decode_events, decode_needed
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements, decode_events, queries
-
-_decode_place = msgspec.json.Decoder(tuple[int, str]).decode
+from perdure.store.sqlite.statements import Statements, queries
 
 
 class EventRows(LoadedRows):
@@ -162,7 +159,7 @@ class EventRows(LoadedRows):
 
     def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
         row = self._sql.row("oldest_needed", {"idle_before": idle_before, "runner": RUNNER})
-        return min((_decode_place(one) for one in row if one is not None), default=None)
+        return min((decode_needed(one) for one in row if one is not None), default=None)
 
 
 def next_event(

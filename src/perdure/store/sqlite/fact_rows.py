@@ -4,10 +4,11 @@ Both are written once and never changed; they may go.
 """
 
 from perdure.model.records import DeadLetterRecord, KeyRecord
+from perdure.store.decoding import decode_keys, decode_letters
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements, as_json, decode_keys, decode_letters
+from perdure.store.sqlite.statements import Statements, as_json
 
 
 class FactRows(LoadedRows):

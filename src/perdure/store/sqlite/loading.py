@@ -20,11 +20,7 @@ from perdure.model.records import (
     StepRecord,
     WatcherRecord,
 )
-from perdure.store.prefetch import Wanted, wanted
-from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import (
-    Statements,
-    as_json,
+from perdure.store.decoding import (
     decode_cursors,
     decode_keys,
     decode_pairs,
@@ -33,6 +29,9 @@ from perdure.store.sqlite.statements import (
     decode_steps,
     decode_watchers,
 )
+from perdure.store.prefetch import Wanted, wanted
+from perdure.store.sqlite.remembered import Remembered
+from perdure.store.sqlite.statements import Statements, as_json
 from perdure.store.tables import Tables
 
 StepKey = tuple[str, int, str]  # run_id, generation, path: the living row

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure.model import ops
+from perdure.store.decoding import decode_ids
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements, as_json, decode_ids
+from perdure.store.sqlite.statements import Statements, as_json
 
 
 class OutboxRows(LoadedRows):

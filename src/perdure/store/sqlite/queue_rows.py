@@ -5,10 +5,11 @@ this process has made, and that has none here, there are none.
 """
 
 from perdure.model.records import CursorRecord, ItemRecord
+from perdure.store.decoding import decode_cursors, decode_items
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements, as_json, decode_cursors, decode_items
+from perdure.store.sqlite.statements import Statements, as_json
 
 
 class QueueRows(LoadedRows):

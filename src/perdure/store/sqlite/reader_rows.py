@@ -11,13 +11,13 @@ from perdure.model.records import (
     ParkedRecord,
     SubscriptionRecord,
 )
-from perdure.store.sqlite.loading import LoadedRows
-from perdure.store.sqlite.statements import (
+from perdure.store.decoding import (
     decode_consumers,
     decode_deferred,
     decode_parked,
     decode_subscriptions,
 )
+from perdure.store.sqlite.loading import LoadedRows
 
 
 class ReaderRows(LoadedRows):

@@ -32,11 +32,10 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
+from perdure.store import listing
 from perdure.store.base import Look, MatchPlace, RunFilter, Vitals, WatcherPlace
-from perdure.store.sqlite import event_rows, opening
-from perdure.store.sqlite.statements import (
-    Statements,
-    as_json,
+from perdure.store.decoding import (
+    all_counts,
     decode_channels,
     decode_consumers,
     decode_deferred,
@@ -44,6 +43,7 @@ from perdure.store.sqlite.statements import (
     decode_ids,
     decode_items,
     decode_letters,
+    decode_numbers,
     decode_outbox,
     decode_parked,
     decode_runs,
@@ -52,20 +52,27 @@ from perdure.store.sqlite.statements import (
     decode_subscriptions,
     decode_watchers,
     decode_workflows,
-    in_parts,
-    queries,
-    steps_in_parts,
+    first,
+    in_order,
+    with_steps,
 )
+from perdure.store.listing import (
+    BEFORE_ALL_TIMES,
+    events_query,
+    match_place,
+    parked_place,
+    watcher_place,
+)
+from perdure.store.sqlite import event_rows, opening
+from perdure.store.sqlite.statements import Statements, as_json, in_parts, queries, steps_in_parts
 
 Found = TypeVar("Found")
 
 _threads = 2
 _counted_max = 1_000_000
-_decode_revisions = msgspec.json.Decoder(dict[str, int]).decode
 _decode_owners = msgspec.json.Decoder(list[str | None]).decode
 _decode_leases = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decode_swept = msgspec.json.Decoder(list[tuple[str, int]]).decode
-_decode_counts = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class Reads:
@@ -118,14 +125,7 @@ def load(sql: Statements, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[
             return _load_in_parts(sql, wanted[0])
         middle = len(wanted) // 2
         return load(sql, wanted[:middle]) + load(sql, wanted[middle:])
-    steps_of: dict[str, list[StepRecord]] = {}
-    found = []
-    for run in decode_runs(runs):
-        steps_of[run.run_id] = []
-        found.append((run, steps_of[run.run_id]))
-    for step in decode_steps(steps):
-        steps_of[step.run_id].append(step)
-    return found
+    return with_steps(decode_runs(runs), decode_steps(steps))
 
 
 def _load_in_parts(sql: Statements, run_id: str) -> list[tuple[RunRecord, list[StepRecord]]]:
@@ -150,7 +150,7 @@ def _snapshot(sql: Statements) -> Iterator[None]:
 
 def revisions(sql: Statements, run_ids: Sequence[str]) -> dict[str, int]:
     row = sql.row("revisions", {"run_ids": as_json(list(run_ids))})
-    return _decode_revisions(row[0])
+    return decode_numbers(row[0])
 
 
 def ended(sql: Statements, run_ids: Sequence[str]) -> list[RunRecord]:
@@ -214,9 +214,7 @@ def span(sql: Statements) -> tuple[int, int]:
 
 
 def matches(sql: Statements, after: MatchPlace | None, limit: int) -> list[WatcherRecord]:
-    names = ("target", "entity", "opened_at", "run_id", "path", "ix")
-    place = dict(zip(names, after or ("", "", -1, "", "", -1), strict=True))
-    return sql.records(decode_watchers, "matches", {**place, "limit": limit})
+    return sql.records(decode_watchers, "matches", {**match_place(after), "limit": limit})
 
 
 def consumers(sql: Statements) -> list[ConsumerRecord]:
@@ -246,8 +244,7 @@ def vitals(sql: Statements, now: int) -> Vitals:
 
 
 def run(sql: Statements, run_id: str) -> RunRecord | None:
-    found = sql.records(decode_runs, "run", {"run_id": run_id})
-    return found[0] if found else None
+    return first(sql.records(decode_runs, "run", {"run_id": run_id}))
 
 
 def history(sql: Statements, run_id: str) -> list[StepRecord]:
@@ -256,7 +253,7 @@ def history(sql: Statements, run_id: str) -> list[StepRecord]:
     except sqlite3.DataError:
         with _snapshot(sql):
             rows = steps_in_parts(sql, run_id, 0)
-    return sorted(rows, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+    return in_order(rows)
 
 
 def runs(
@@ -272,37 +269,7 @@ def runs(
 def runs_query(
     where: RunFilter, after: tuple[int, str] | None, limit: int
 ) -> tuple[str, dict[str, Any]]:
-    """The statement for a page of runs. One index leads: entity, parent, status, workflow or age."""
-    params: dict[str, Any] = {"limit": limit}
-    conditions: list[str] = []
-    by_status = where.is_led_by_status
-
-    def narrow(name: str, **values: object) -> None:
-        conditions.append(queries[name])
-        params.update(values)
-
-    if after is not None:
-        narrow("runs_after", after_created_at=after[0], after_run_id=after[1])
-    if where.created_from is not None:
-        narrow("runs_created_from", created_from=where.created_from)
-    if where.created_before is not None:
-        narrow("runs_created_before", created_before=where.created_before)
-    if where.workflow is not None:
-        narrow("runs_of_workflow_too" if by_status else "runs_of_workflow", workflow=where.workflow)
-    if where.entity is not None:
-        narrow("runs_of_entity", entity_type=where.entity[0], entity_id=where.entity[1])
-    if where.parent_run_id is not None:
-        narrow("runs_of_parent", parent_run_id=where.parent_run_id)
-    if where.tag is not None:
-        narrow("runs_tagged", tag_name=where.tag[0], tag_value=where.tag[1])
-    narrowed = " and ".join(conditions) or queries["runs_all"]
-    if where.statuses:
-        params["statuses"] = as_json(where.statuses)
-        if by_status:
-            narrowed = queries["runs_of_statuses"].replace("{narrowed}", narrowed)
-        else:
-            narrowed += " and " + queries["runs_of_status"]
-    return queries["page_runs"].replace("{narrowed}", narrowed), params
+    return listing.runs_query(queries.__getitem__, as_json, where, after, limit)
 
 
 def waiting(sql: Statements, run_id: str) -> list[WatcherRecord]:
@@ -318,19 +285,14 @@ def find_waiting(
     limit: int,
 ) -> list[WatcherRecord]:
     params = {"signal": signal, "opened_before": opened_before, "limit": limit}
-    return sql.records(decode_watchers, "find_waiting", {**params, **_place(after)})
+    return sql.records(decode_watchers, "find_waiting", {**params, **watcher_place(after)})
 
 
 def topic_watchers(
     sql: Statements, topic: str, after: WatcherPlace | None, limit: int
 ) -> list[WatcherRecord]:
-    params = {"topic": topic, "limit": limit, **_place(after)}
+    params = {"topic": topic, "limit": limit, **watcher_place(after)}
     return sql.records(decode_watchers, "waiting_for_topic", params)
-
-
-def _place(after: WatcherPlace | None) -> dict[str, object]:
-    names = ("opened_at", "run_id", "path", "ix")
-    return dict(zip(names, after or (-1, "", "", -1), strict=True))
 
 
 def buffered(sql: Statements, run_id: str) -> list[SignalRecord]:
@@ -340,13 +302,11 @@ def buffered(sql: Statements, run_id: str) -> list[SignalRecord]:
 
 def signal(sql: Statements, signal_id: str) -> SignalRecord | DeadLetterRecord | EventRecord | None:
     signals, letters, events = sql.row("signal", {"signal_id": signal_id})
-    for kept in decode_signals(signals):
-        return kept
-    for letter in decode_letters(letters):
-        return letter
-    for fact in decode_events(events):
-        return fact
-    return None
+    return (
+        first(decode_signals(signals))
+        or first(decode_letters(letters))
+        or first(decode_events(events))
+    )
 
 
 def dead_letters(
@@ -365,15 +325,7 @@ def dead_letters(
 def events(
     sql: Statements, after: int, limit: int, type_: str | None, entity: tuple[str, str] | None
 ) -> list[EventRecord]:
-    params: dict[str, object] = {}
-    narrowed = []
-    if type_ is not None:
-        narrowed.append(queries["events_of_type"])
-        params["type"] = type_
-    if entity is not None:
-        narrowed.append(queries["events_of_entity"])
-        params["entity_type"], params["entity_id"] = entity
-    text = queries["page_events"].replace("{narrowed}", " ".join(narrowed))
+    text, params = events_query(queries.__getitem__, type_, entity)
 
     def page(after: int, limit: int) -> list[EventRecord]:
         asked = {**params, "after": after, "limit": limit}
@@ -392,15 +344,13 @@ def events_by_time(
         params = {"occurred_at": after[0], "position": after[1], "limit": limit, **about}
         return sql.records(decode_events, name, params)
 
-    return in_parts(page, after or _before_all, limit, lambda one: (one.occurred_at, one.position))
-
-
-_before_all = (-(2**63), 0)
+    return in_parts(
+        page, after or BEFORE_ALL_TIMES, limit, lambda one: (one.occurred_at, one.position)
+    )
 
 
 def event(sql: Statements, event_id: str) -> EventRecord | None:
-    found = sql.records(decode_events, "event", {"event_id": event_id})
-    return found[0] if found else None
+    return first(sql.records(decode_events, "event", {"event_id": event_id}))
 
 
 def latest(sql: Statements, topic: str, entity: str) -> EventRecord | None:
@@ -416,19 +366,17 @@ def queue_items(sql: Statements, queue: str, after: int, limit: int) -> list[Ite
 
 
 def queues(sql: Statements) -> dict[str, int]:
-    return _decode_counts(sql.row("queue_counts")[0])
+    return decode_numbers(sql.row("queue_counts")[0])
 
 
 def parked(
     sql: Statements, consumer: str | None, after: tuple[str, int, str] | None, limit: int
 ) -> list[ParkedRecord]:
-    names = ("consumer", "position", "subscription")
-    place = dict(zip(names, max(after or _first, (consumer or "", -1, "")), strict=True))
+    place = parked_place(consumer, after)
     last = _after_any_name if consumer is None else consumer
     return sql.records(decode_parked, "page_parked", {"last": last, "limit": limit, **place})
 
 
-_first = ("", -1, "")
 _after_any_name = chr(0x10FFFF)
 
 
@@ -439,6 +387,4 @@ def deferred(sql: Statements, after: tuple[int, str] | None, limit: int) -> list
 
 
 def counts(sql: Statements) -> dict[str, int]:
-    by_status, tables = map(_decode_counts, sql.row("counts"))
-    statuses = {f"runs.{status}": count for status, count in by_status.items()}
-    return {"runs": sum(by_status.values()), **statuses, **tables}
+    return all_counts(*map(decode_numbers, sql.row("counts")))

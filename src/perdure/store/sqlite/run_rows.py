@@ -9,18 +9,11 @@ from collections.abc import Iterable
 
 from perdure.model.records import RunRecord
 from perdure.model.status import LIVE
+from perdure.store.decoding import decode_ids, decode_pairs, decode_runs
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered, chars_max
-from perdure.store.sqlite.statements import (
-    Statements,
-    as_json,
-    at_most,
-    decode_ids,
-    decode_owners,
-    decode_pairs,
-    decode_runs,
-)
+from perdure.store.sqlite.statements import Statements, as_json, at_most, decode_owners
 
 _changes_of_runs = (
     shapes.end_runs,

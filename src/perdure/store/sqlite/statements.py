@@ -13,24 +13,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from perdure.model.records import (
-    ChannelRecord,
-    ConsumerRecord,
-    CursorRecord,
-    DeadLetterRecord,
-    DeferredRecord,
-    EventRecord,
-    ItemRecord,
-    KeyRecord,
-    OutboxRecord,
-    ParkedRecord,
-    RunRecord,
-    SignalRecord,
-    StepRecord,
-    SubscriptionRecord,
-    WatcherRecord,
-    WorkflowRecord,
-)
+from perdure.model.records import StepRecord
+from perdure.store.decoding import decode_steps
 from perdure.store.sql import RECORDS, load_queries
 
 Row = TypeVar("Row")
@@ -67,27 +51,8 @@ queries: Final[dict[str, str]] = {
     name: _mark.sub(_filled, text) for name, text in load_queries(__package__).items()
 }
 
-decode_runs = msgspec.json.Decoder(list[RunRecord]).decode
-decode_steps = msgspec.json.Decoder(list[StepRecord]).decode
-decode_watchers = msgspec.json.Decoder(list[WatcherRecord]).decode
-decode_signals = msgspec.json.Decoder(list[SignalRecord]).decode
-decode_keys = msgspec.json.Decoder(list[KeyRecord]).decode
-decode_events = msgspec.json.Decoder(list[EventRecord]).decode
-decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
-decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
-decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
-decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
-decode_outbox = msgspec.json.Decoder(list[OutboxRecord]).decode
-decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
-decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
-decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
-decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
-decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
-decode_positions = msgspec.json.Decoder(list[int]).decode
 # (owner, its lease if it has a row); a running run should have an owner.
 decode_owners = msgspec.json.Decoder(list[tuple[str | None, int | None]]).decode
-decode_ids = msgspec.json.Decoder(list[str]).decode
-decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
 decode_places = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 
 _encode = msgspec.json.encode

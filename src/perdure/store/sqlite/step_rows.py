@@ -8,10 +8,11 @@ Open waits may be remembered from the batch before: then to decide one reads not
 import sqlite3
 
 from perdure.model.records import StepRecord
+from perdure.store.decoding import decode_steps
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows, StepKey
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import Statements, as_json, decode_steps, steps_in_parts
+from perdure.store.sqlite.statements import Statements, as_json, steps_in_parts
 
 _new_steps = (shapes.insert_plain_steps, shapes.insert_open_waits, shapes.insert_steps)
 

@@ -13,16 +13,11 @@ from perdure.model.records import (
     can_end,
     entity_text,
 )
+from perdure.store.decoding import decode_signals, decode_watchers
 from perdure.store.sqlite import shapes
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import (
-    Statements,
-    as_json,
-    decode_places,
-    decode_signals,
-    decode_watchers,
-)
+from perdure.store.sqlite.statements import Statements, as_json, decode_places
 
 _by_target = ("run", "topic", "queue")
 

@@ -9,14 +9,10 @@ from typing import Protocol
 from msgspec.structs import asdict
 
 from perdure.model.records import ChannelRecord, WorkerRecord, WorkflowRecord
+from perdure.store.decoding import decode_channels, decode_ids, decode_workflows
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import (
-    Statements,
-    decode_channels,
-    decode_ids,
-    decode_workflows,
-)
+from perdure.store.sqlite.statements import Statements
 
 
 class Liveness(Protocol):

@@ -26,18 +26,14 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.store.base import Applied, BatchFailed, BatchUnknown, StoreBusy
+from perdure.store.decoding import decode_ids, decode_positions
 from perdure.store.handlers import HANDLERS
 from perdure.store.handlers.facts import FACTS
 from perdure.store.sqlite import guarding, opening
 from perdure.store.sqlite.liveness import SideLock, WorkerLocks
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.remembered import Remembered
-from perdure.store.sqlite.statements import (
-    Statements,
-    as_json,
-    decode_ids,
-    decode_positions,
-)
+from perdure.store.sqlite.statements import Statements, as_json
 from perdure.store.sqlite.tables import SqliteTables
 from perdure.store.transaction import Transaction
 

@@ -1,0 +1,84 @@
+"""What the SQL stores read: rows come as JSON arrays, decoded straight into records, the same ones for each of them.
+
+A decoder takes one text and gives a list. Those that only one store needs stand beside its statements.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    CursorRecord,
+    DeadLetterRecord,
+    DeferredRecord,
+    EventRecord,
+    ItemRecord,
+    KeyRecord,
+    OutboxRecord,
+    ParkedRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    SubscriptionRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+
+Found = TypeVar("Found")
+
+decode_runs = msgspec.json.Decoder(list[RunRecord]).decode
+decode_steps = msgspec.json.Decoder(list[StepRecord]).decode
+decode_watchers = msgspec.json.Decoder(list[WatcherRecord]).decode
+decode_signals = msgspec.json.Decoder(list[SignalRecord]).decode
+decode_keys = msgspec.json.Decoder(list[KeyRecord]).decode
+decode_events = msgspec.json.Decoder(list[EventRecord]).decode
+decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
+decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
+decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
+decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
+decode_outbox = msgspec.json.Decoder(list[OutboxRecord]).decode
+decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
+decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
+decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
+decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
+decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
+decode_positions = msgspec.json.Decoder(list[int]).decode
+decode_ids = msgspec.json.Decoder(list[str]).decode
+decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
+# Numbers by name: counts, revisions.
+decode_numbers = msgspec.json.Decoder(dict[str, int]).decode
+# What is still needed of the ledger: a position, and by whom.
+decode_needed = msgspec.json.Decoder(tuple[int, str]).decode
+
+
+def first(found: list[Found]) -> Found | None:
+    """The one that was asked for, if it is there."""
+    return found[0] if found else None
+
+
+def with_steps(
+    runs: Iterable[RunRecord], steps: Iterable[StepRecord]
+) -> list[tuple[RunRecord, list[StepRecord]]]:
+    """Each run with its own steps, of those of all of them."""
+    steps_of: dict[str, list[StepRecord]] = {}
+    found = []
+    for run in runs:
+        steps_of[run.run_id] = []
+        found.append((run, steps_of[run.run_id]))
+    for step in steps:
+        steps_of[step.run_id].append(step)
+    return found
+
+
+def in_order(history: Iterable[StepRecord]) -> list[StepRecord]:
+    """By generation, then seq, open ones last."""
+    return sorted(history, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+
+
+def all_counts(by_status: dict[str, int], tables: dict[str, int]) -> dict[str, int]:
+    """The runs, those of each status, and the rows of every other table."""
+    runs = {f"runs.{status}": count for status, count in by_status.items()}
+    return {"runs": sum(by_status.values()), **runs, **tables}
