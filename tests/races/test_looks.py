@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from holding import Outsider, held, held_before_reading
 from racing import Race
-from servers.namespaces import Lent
 
 from perdure.model import ops
 from perdure.model.outcomes import Buffered, NotFound, Refusal, Steered
@@ -168,7 +167,7 @@ def test_an_item_is_behind_those_that_were_put_before_by_a_process_that_counts_f
 
 
 @pytest.fixture
-def outsider(race: Race, postgres_url: str, lend_namespace: Lent) -> Iterator[Outsider]:
+def outsider(race: Race, postgres_url: str) -> Iterator[Outsider]:
     outsider = Outsider(postgres_url, race.a.store.schema)
     yield outsider
     outsider.close()

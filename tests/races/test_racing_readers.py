@@ -216,23 +216,3 @@ def test_a_trim_against_a_rewind(race: Race) -> None:
         race.a.apply(ops.SteerConsumer(name="c", position=last))
         race.a.apply(ops.TrimLedger(recorded_before=None, keep=1, limit=100, idle_before=0))
     assert_both(seen)
-
-
-def test_what_needs_the_end_of_the_ledger_gets_on_while_others_append(race: Race) -> None:
-    """A rewind to the end, a new reader: decided on an end that is moving all the time."""
-    steered: list[Any] = []
-
-    async def steer() -> None:
-        for number in range(race.rounds // 2):
-            await race.a.d.claim_consumer(f"c{number}", "worker-a", start=None)
-            steered.append(await race.a.d.steer_consumer(f"c{number}", position=10**9))
-
-    async def append() -> None:
-        while len(steered) < race.rounds // 2 and not steering.done():
-            await race.b.d.emit("tick")
-
-    steering = race.a.begin(steer())
-    race.b.do(append())
-    steering.result(timeout=60)
-    positions = [one.position for one in steered]
-    assert positions == sorted(positions)
