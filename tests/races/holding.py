@@ -1,8 +1,8 @@
 """Orders that chance would seldom bring about: a process is held at one place until another has done its part.
 
-`held` stops a process before one of its calls to the server, that is between a look, a decision and the commit. An
-`Outsider` stops a batch inside its commit, between what it has compared and what it writes: by a row that it has
-inserted itself and not committed, so that the batch must wait for it.
+Who is `overtaken` stands still before one of its calls to the server, that is between a look, a decision and the
+commit. An `Outsider` stops a batch inside its commit, between what it has compared and what it writes: by a row that
+it has inserted itself and not committed, so that the batch must wait for it.
 """
 
 import asyncio
@@ -10,63 +10,68 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 from racing import Process
 
 _patience_s = 30
 
-
-class Hold:
-    """Where a process stands still."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.go = threading.Event()
-
-    def wait(self) -> None:
-        """Until the process has come there."""
-        assert self.reached.wait(_patience_s), (
-            "the process never came to the place where it is held"
-        )
+# A process, and what it is to do.
+Task = tuple[Process, Any]
 
 
-@contextmanager
-def held(process: Process, call: str, nth: int = 1) -> Iterator[Hold]:
-    """Hold a process before its nth `fetch` or `commit` from now on."""
-    with _held(process.store, call, nth) as hold:
-        yield hold
+class Place(NamedTuple):
+    """Where a process can be held: before its nth such call from now on, or before a statement of that name."""
+
+    call: str
+    nth: int = 1
+    statement: str | None = None
 
 
-@contextmanager
-def held_before_reading(process: Process, statement: str) -> Iterator[Hold]:
-    """Hold a process before the first statement of that name, within one of its looks."""
-    with _held(process.store._fetcher, "row", 1, statement) as hold:
-        yield hold
+SECOND_LOOK: Final = Place("fetch", 2)
+COMMIT: Final = Place("commit")
+
+
+def reading(statement: str) -> Place:
+    """Within a look, before the first statement of that name."""
+    return Place("row", statement=statement)
 
 
 @contextmanager
-def _held(target: Any, call: str, nth: int, among: str | None = None) -> Iterator[Hold]:
-    """Before the nth call, among those with that argument if one is given."""
-    hold, calls = Hold(), 0
-    made = getattr(target, call)
+def overtaken(process: Process, place: Place, awaited: Any) -> Iterator["Future[Any]"]:
+    """Begin something in a process and hold it at a place, for others to do their part. It has ended when this has."""
+    reached, go = threading.Event(), threading.Event()
+    with _standing_still(process.store, place, reached, go):
+        late = process.begin(awaited)
+        assert reached.wait(_patience_s), f"the process never came to {place}"
+        yield late
+        go.set()
+        late.exception(_patience_s)
+
+
+@contextmanager
+def _standing_still(
+    store: Any, place: Place, reached: threading.Event, go: threading.Event
+) -> Iterator[None]:
+    target = store if place.statement is None else store._fetcher
+    made, calls = getattr(target, place.call), 0
 
     async def stand_still(*args: Any, **named: Any) -> Any:
         nonlocal calls
-        calls += among is None or among in args
-        if calls == nth and not hold.reached.is_set():
-            hold.reached.set()
+        calls += place.statement is None or place.statement in args
+        if calls == place.nth and not reached.is_set():
+            reached.set()
             # The loop is this process's own: all of it stands still.
-            assert hold.go.wait(_patience_s)
+            assert go.wait(_patience_s)
         return await made(*args, **named)
 
-    setattr(target, call, stand_still)
+    setattr(target, place.call, stand_still)
     try:
-        yield hold
+        yield
     finally:
-        hold.go.set()
-        delattr(target, call)
+        go.set()
+        delattr(target, place.call)
 
 
 class Outsider:
@@ -137,6 +142,15 @@ class Outsider:
 
     def until_held(self, count: int = 1) -> None:
         self.until(lambda: self.waiting() >= count)
+
+    def behind(self, first: Task, second: Task) -> tuple[Any, Any]:
+        """The second begins when the first waits for what is held, and is answered or waits as well. Both answers."""
+        leading = first[0].begin(first[1])
+        self.until_held()
+        following = second[0].begin(second[1])
+        self.until_settled(following, 2)
+        self.release()
+        return leading.result(_patience_s), following.result(_patience_s)
 
     def until_settled(self, one: "Future[Any]", count: int) -> None:
         """Until that one has its answer, or waits as well."""

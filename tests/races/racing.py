@@ -20,7 +20,7 @@ from perdure.model.records import RunRecord
 from perdure.store.base import Store
 from perdure.testing import VirtualClock
 from perdure.testing.conformance import Driver, check_invariants
-from perdure.testing.conformance.words import WORKFLOW, YEAR
+from perdure.testing.conformance.words import WORKFLOW, YEAR, done, error
 
 # A round costs several commits, and a commit on a server more than one in a file.
 _rounds_by_kind: Final = {"sqlite": 100, "postgres": 20}
@@ -132,6 +132,16 @@ class Race:
         starter = process or self.a
         self.start(*run_ids, process=starter)
         starter.apply(*(self.turn(ops.Suspend, one, waits=waits) for one in run_ids))
+
+    def complete(self, *run_ids: str, process: Process | None = None) -> None:
+        """Have runs end well, in one commit of the process that owns them (the first)."""
+        ended = {"status": "completed", "output": "1"}
+        (process or self.a).apply(*(self.turn(ops.Finish, one, **ended) for one in run_ids))
+
+    def fail(self, run_id: str) -> None:
+        """Have a run of the first process fail after a step."""
+        failed = {"status": "failed", "error": error("no", path="s")}
+        self.a.apply(self.turn(ops.Finish, run_id, steps=(done("s"),), **failed))
 
     def turn(self, kind: Callable[..., ops.Op[Any]], run_id: str, /, **fields: Any) -> ops.Op[Any]:
         """An op of the run's owner, made before the race begins."""

@@ -7,7 +7,7 @@ its whole part meanwhile, and what comes of both must be as if one had come afte
 from collections.abc import Iterator
 
 import pytest
-from holding import Outsider, held, held_before_reading
+from holding import COMMIT, SECOND_LOOK, Outsider, Place, overtaken, reading
 from racing import Race
 
 from perdure.model import ops
@@ -15,9 +15,7 @@ from perdure.model.outcomes import Buffered, NotFound, Refusal, Steered
 from perdure.model.records import ChannelRecord, ParkedRecord
 from perdure.testing.conformance.words import (
     declared,
-    done,
     entry,
-    error,
     queue,
     timer,
     topic,
@@ -30,46 +28,33 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def fail(race: Race, run_id: str) -> None:
-    race.start(run_id)
-    failed = {"status": "failed", "error": error("no", path="s")}
-    race.a.apply(race.turn(ops.Finish, run_id, steps=(done("s"),), **failed))
-
-
 def test_a_run_that_changes_between_two_looks(race: Race) -> None:
-    fail(race, "r")
-    with held(race.b, "fetch", 2) as hold:
-        late = race.b.begin(race.b.d.retry("r"))
-        hold.wait()
+    race.start("r")
+    race.fail("r")
+    with overtaken(race.b, SECOND_LOOK, race.b.d.retry("r")) as late:
         assert race.a.apply(ops.Retry(run_id="r")) == [Steered("r", "ready", True)]
-        hold.go.set()
-        assert isinstance(late.result(timeout=30), Refusal)
+    assert isinstance(late.result(), Refusal)
     assert race.run("r").revision == 1
 
 
 def test_a_run_that_goes_between_two_looks(race: Race) -> None:
-    fail(race, "r")
+    race.start("r")
+    race.fail("r")
     race.clock.set(race.clock.now() + 1)
-    with held(race.b, "fetch", 2) as hold:
-        late = race.b.begin(race.b.d.retry("r"))
-        hold.wait()
+    with overtaken(race.b, SECOND_LOOK, race.b.d.retry("r")) as late:
         race.a.apply(ops.Prune(finished_before=race.clock.now(), limit=1))
-        hold.go.set()
-        assert late.result(timeout=30) == NotFound("r")
+    assert late.result() == NotFound("r")
 
 
 def test_a_catalogue_that_changes_between_two_looks(race: Race) -> None:
     """The emit asks for its topic at once, the signal for its workflow when its run is known."""
     race.start("r", workflow="strict")
     batch = (race.b.d.emit_op("tick"), race.b.d.signal_op("r", "go"))
-    with held(race.b, "fetch", 2) as hold:
-        late = race.b.begin(race.b.d.batch(*batch))
-        hold.wait()
+    with overtaken(race.b, SECOND_LOOK, race.b.d.batch(*batch)) as late:
         schema = ChannelRecord(kind="topic", name="tick", schema='{"type":"string"}')
         known = declared(workflow="strict", other=entry())
         race.a.apply(ops.Declare(workflows=(known,), channels=(schema,)))
-        hold.go.set()
-        (emitted,), sent = late.result(timeout=30)
+    (emitted,), sent = late.result()
     assert (emitted.code, sent.code) == ("invalid_payload", "unknown_signal")
 
 
@@ -77,13 +62,10 @@ def test_a_dead_letter_that_goes_between_two_looks(race: Race) -> None:
     """It is read before the run that it belongs to is known; by whose version it counts."""
     race.start("r", "to")
     race.a.apply(race.a.d.signal_op("r", "go", on_end="dead_letter", signal_id="letter"))
-    race.a.apply(race.turn(ops.Finish, "r", status="completed", output="1"))
-    with held(race.b, "fetch", 2) as hold:
-        late = race.b.begin(race.b.d.resend("letter", to="to"))
-        hold.wait()
+    race.complete("r")
+    with overtaken(race.b, SECOND_LOOK, race.b.d.resend("letter", to="to")) as late:
         assert isinstance(race.a.do(race.a.d.resend("letter", to="to")), Buffered)
-        hold.go.set()
-        assert late.result(timeout=30).code == "no_dead_letter"
+    assert late.result().code == "no_dead_letter"
     assert len(race.a.do(race.a.d.payloads("to"))) == 1
 
 
@@ -96,40 +78,23 @@ def test_a_child_that_is_started_while_its_parent_is_steered(
     race.b.apply(*(race.b.d.put_op("ahead") for _ in range(20)))
     start = race.a.d.start_op("child", owner="worker-a", parent_run_id="parent")
     send = race.turn(ops.RecordSend, "parent", path="s", name="s", kind="start", send=start)
-    with held(race.b, "commit") as hold:
-        late = race.b.begin(race.b.d.apply(steer(run_id="parent")))
-        hold.wait()
+    with overtaken(race.b, COMMIT, race.b.d.apply(steer(run_id="parent"))) as late:
         race.a.apply(send)
-        hold.go.set()
-        assert late.result(timeout=30).changed
+    assert late.result().changed
     now = race.run("child")
     assert now.cancel_requested or now.status == "terminated"
 
 
-def test_a_run_that_is_pruned_while_another_is_started_by_it(race: Race) -> None:
+@pytest.mark.parametrize("place", [SECOND_LOOK, COMMIT], ids=lambda one: one.call)
+def test_a_run_that_is_pruned_while_another_is_started_by_it(race: Race, place: Place) -> None:
+    """That nobody refers to it is read before its version, and holds no longer."""
     race.start("parent")
-    race.a.apply(race.turn(ops.Finish, "parent", status="completed", output="1"))
+    race.complete("parent")
     race.clock.set(race.clock.now() + 1)
-    with held(race.b, "commit") as hold:
-        late = race.b.begin(race.b.d.prune(finished_before=race.clock.now()))
-        hold.wait()
+    prune = race.b.d.prune(finished_before=race.clock.now())
+    with overtaken(race.b, place, prune) as late:
         race.start("child", parent_run_id="parent")
-        hold.go.set()
-        assert late.result(timeout=30).count == 0
-    assert race.run("parent").status == "completed"
-
-
-def test_a_run_that_is_pruned_while_it_is_looked_at(race: Race) -> None:
-    """That nobody refers to it was read before its version."""
-    race.start("parent")
-    race.a.apply(race.turn(ops.Finish, "parent", status="completed", output="1"))
-    race.clock.set(race.clock.now() + 1)
-    with held(race.b, "fetch", 2) as hold:
-        late = race.b.begin(race.b.d.prune(finished_before=race.clock.now()))
-        hold.wait()
-        race.start("child", parent_run_id="parent")
-        hold.go.set()
-        assert late.result(timeout=30).count == 0
+    assert late.result().count == 0
     assert race.run("parent").status == "completed"
 
 
@@ -140,12 +105,9 @@ def test_an_event_that_is_parked_while_the_ledger_is_trimmed(race: Race) -> None
     parked = ParkedRecord(
         consumer="c", position=2, event_id="e2", type="tick", reason="no", attempts=1, parked_at=0
     )
-    with held_before_reading(race.b, "consumers") as hold:
-        late = race.b.begin(race.b.d.trim(keep=0))
-        hold.wait()
+    with overtaken(race.b, reading("consumers"), race.b.d.trim(keep=0)) as late:
         race.a.do(race.a.d.advance_cursor("c", 4, parked=(parked,)))
-        hold.go.set()
-        assert late.result(timeout=30).count == 1
+    assert late.result().count == 1
     assert race.a.do(race.a.store.span())[0] == 2
 
 

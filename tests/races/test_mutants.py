@@ -9,6 +9,7 @@ Chance would find most of these too, but seldom enough to make a test that fails
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from holding import Outsider
@@ -143,15 +144,10 @@ def emit_while_a_wait_opens(stage: Stage) -> None:
     race.b.apply(race.b.d.emit_op("other"))
     suspend = race.turn(ops.Suspend, "r", waits=(wait("w", topic("tick")),))
     outsider.hold_step("r", "w")
-    opening = race.a.begin(race.a.d.apply(suspend))
-    outsider.until_held()
-    emitting = race.b.begin(race.b.d.emit("tick", "7"))
-    outsider.until_settled(emitting, 2)
-    outsider.release()
-    told, parked = emitting.result(timeout=30), opening.result(timeout=30).parked
-    step = race.step("r")
-    assert (step.state, step.value) == ("done", "7"), "the wait is open beside its event"
-    assert told.resumed == int(parked)
+    opened, told = outsider.behind(
+        (race.a, race.a.d.apply(suspend)), (race.b, race.b.d.emit("tick", "7"))
+    )
+    check_that_the_wait_has_its_event(race, opened, told)
 
 
 def wait_opens_while_an_event_is_appended(stage: Stage) -> None:
@@ -162,15 +158,15 @@ def wait_opens_while_an_event_is_appended(stage: Stage) -> None:
     race.start("r")
     suspend = race.turn(ops.Suspend, "r", waits=(wait("w", topic("tick")),))
     outsider.hold_event("e")
-    emitting = race.b.begin(race.b.d.emit("tick", "7", event_id="e", fresh=True))
-    outsider.until_held()
-    opening = race.a.begin(race.a.d.apply(suspend))
-    outsider.until_settled(opening, 2)
-    outsider.release()
-    told, parked = emitting.result(timeout=30), opening.result(timeout=30).parked
+    emit = race.b.d.emit("tick", "7", event_id="e", fresh=True)
+    told, opened = outsider.behind((race.b, emit), (race.a, race.a.d.apply(suspend)))
+    check_that_the_wait_has_its_event(race, opened, told)
+
+
+def check_that_the_wait_has_its_event(race: Race, opened: Any, told: Any) -> None:
     step = race.step("r")
     assert (step.state, step.value) == ("done", "7"), "the wait is open beside its event"
-    assert told.resumed == int(parked)
+    assert told.resumed == int(opened.parked)
 
 
 def emit_after_a_wait_was_opened_elsewhere(stage: Stage) -> None:
@@ -190,18 +186,13 @@ def reclaim_while_the_former_owner_records(stage: Stage) -> None:
     race.start("r", owner="ghost")
     record = race.turn(ops.RecordStep, "r", steps=(done("s"),))
     outsider.hold_step("r", "s")
-    recording = race.a.begin(race.a.d.apply(record))
-    outsider.until_held()
 
     async def take_over() -> list[str]:
         await race.b.d.recover()
         (taken,) = (await race.b.d.apply(claim("worker-b", 9, 1))).runs
         return [one.path for one in await race.b.store.history(taken.run_id)]
 
-    taking = race.b.begin(take_over())
-    outsider.until_settled(taking, 2)
-    outsider.release()
-    recorded, read = recording.result(timeout=30), taking.result(timeout=30)
+    recorded, read = outsider.behind((race.a, race.a.d.apply(record)), (race.b, take_over()))
     assert isinstance(recorded, Advanced)
     history = [one.path for one in race.b.do(race.b.store.history("r"))]
     assert history == read, "the former owner wrote into a history that the new one had read"
@@ -219,15 +210,11 @@ def delivery_while_the_owner_records(stage: Stage) -> None:
     race.b.apply(race.b.d.signal_op("r", "other"))
     record = race.turn(ops.RecordStep, "r", steps=tuple(done(f"s{at}") for at in range(20)))
     outsider.hold_step("r", "s0")
-    recording = race.a.begin(race.a.d.apply(record))
-    outsider.until_held()
-    sending = race.b.begin(race.b.d.signal("r", "go"))
-    outsider.until_settled(sending, 2)
-    outsider.release()
-    revision = recording.result(timeout=30).revision
-    sending.result(timeout=30)
+    recorded, _ = outsider.behind(
+        (race.a, race.a.d.apply(record)), (race.b, race.b.d.signal("r", "go"))
+    )
     order = race.step("r").seq > race.step("r", "s19").seq
-    assert order is (revision == 0), "the history tells another order than it had"
+    assert order is (recorded.revision == 0), "the history tells another order than it had"
 
 
 def two_claims_of_one_run(stage: Stage) -> None:
@@ -264,12 +251,10 @@ def emits_that_say_the_same(stage: Stage) -> None:
     race, outsider = stage.race, stage.outsider
     outsider.hold_event("e")
     same = {"repeats": "drop", "fresh": True}
-    first = race.a.begin(race.a.d.emit("state", "1", event_id="e", **same))
-    outsider.until_held()
-    second = race.b.begin(race.b.d.emit("state", "1", event_id="f", **same))
-    outsider.until_settled(second, 2)
-    outsider.release()
-    first.result(timeout=30), second.result(timeout=30)
+    outsider.behind(
+        (race.a, race.a.d.emit("state", "1", event_id="e", **same)),
+        (race.b, race.b.d.emit("state", "1", event_id="f", **same)),
+    )
     repeated = [race.a.do(race.a.store.event(one)).repeated for one in "ef"]
     assert repeated == [False, True], "the same was said twice"
 

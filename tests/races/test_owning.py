@@ -15,7 +15,7 @@ from perdure.model.outcomes import (
     Started,
     Steered,
 )
-from perdure.testing.conformance.words import done, error, run, signal, wait
+from perdure.testing.conformance.words import done, run, signal, wait
 
 # --- starting ---
 
@@ -297,8 +297,7 @@ def test_a_prune_against_a_retry(race: Race) -> None:
     for number in range(race.rounds):
         run_id = f"r{number}"
         race.start(run_id)
-        failed = {"status": "failed", "error": error("no", path="s")}
-        race.a.apply(race.turn(ops.Finish, run_id, steps=(done("s"),), **failed))
+        race.fail(run_id)
         race.clock.set(race.clock.now() + 1)
         pruned, retried = race.meet(
             ops.Prune(finished_before=race.clock.now(), limit=10), ops.Retry(run_id=run_id)
@@ -320,7 +319,7 @@ def test_a_prune_against_those_who_refer_to_the_run(race: Race) -> None:
     for number in range(race.rounds):
         parent, child = f"p{number}", f"c{number}"
         race.start(parent)
-        race.a.apply(race.turn(ops.Finish, parent, status="completed", output="1"))
+        race.complete(parent)
         race.clock.set(race.clock.now() + 1)
         start = race.b.d.start_op(child, owner="worker-b", parent_run_id=parent, depth=7)
         race.meet(ops.Prune(finished_before=race.clock.now(), limit=10), start)
@@ -328,7 +327,7 @@ def test_a_prune_against_those_who_refer_to_the_run(race: Race) -> None:
         # Of a parent that it found the child is one deeper; else it has the depth that it was given.
         assert race.run(child).depth == (1 if there else 7)
         seen[there] += 1
-        race.b.apply(race.turn(ops.Finish, child, status="completed", output="1"))
+        race.complete(child, process=race.b)
     assert_both(seen)
 
 
@@ -336,7 +335,7 @@ def test_two_prunes_forget_each_run_once(race: Race) -> None:
     for number in range(race.rounds // 4):
         run_ids = [f"r{number}-{at}" for at in range(6)]
         race.start(*run_ids)
-        race.a.apply(*(race.turn(ops.Finish, one, status="completed") for one in run_ids))
+        race.complete(*run_ids)
         race.clock.set(race.clock.now() + 1)
         prune = ops.Prune(finished_before=race.clock.now(), limit=4)
         pruned = [*race.meet(prune, prune), *race.a.apply(prune)]
@@ -349,7 +348,7 @@ def test_a_start_against_the_prune_of_the_run_of_that_id(race: Race) -> None:
     for number in range(race.rounds):
         run_id = f"r{number}"
         race.start(run_id)
-        race.a.apply(race.turn(ops.Finish, run_id, status="completed", output="1"))
+        race.complete(run_id)
         race.clock.set(race.clock.now() + 1)
         start = race.b.d.start_op(run_id, owner="worker-b", key=f"k{number}")
         pruned, started = race.meet(ops.Prune(finished_before=race.clock.now(), limit=10), start)

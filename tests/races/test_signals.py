@@ -233,7 +233,7 @@ def test_a_dead_letter_that_two_send_again(race: Race) -> None:
         race.start(run_id, f"to{number}")
         send = race.a.d.signal_op(run_id, "go", on_end="dead_letter", signal_id=f"l{number}")
         race.a.apply(send)
-        race.a.apply(race.turn(ops.Finish, run_id, status="completed", output="1"))
+        race.complete(run_id)
         outcomes = race.meet(
             *(
                 ops.ResendDeadLetter(
