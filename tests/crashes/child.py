@@ -86,13 +86,9 @@ async def _run(settings: dict[str, Any], wire: socket.socket) -> None:
 
 def _make_app(settings: dict[str, Any]) -> App:
     if "url" not in settings:
-        app = App(f"sqlite:///{settings['db']}")
-    else:
-        app = App(settings["url"], namespace=settings["namespace"], lease=settings["lease"])
-        count_fences()
-    for one in scenes.workflows.values():
-        app.add(one)
-    return app
+        return scenes.app_on(f"sqlite:///{settings['db']}")
+    count_fences()
+    return scenes.app_on(settings["url"], namespace=settings["namespace"], lease=settings["lease"])
 
 
 async def _obey(app: App, reader: asyncio.StreamReader) -> None:

@@ -16,6 +16,7 @@ from crashes.nursery import Child, Nursery, open_nursery
 
 # Whatever takes this long never comes. Machines are busy, and leases and looks take their time too.
 patience_s = 60.0
+_look_again_s = 0.01
 
 
 class Place(NamedTuple):
@@ -104,11 +105,11 @@ async def open_crew(directory: Path, place: Place, size: int) -> AsyncIterator[C
             assert await one.leave(), "a worker could not leave in good order"
 
 
-async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+async def until(holds: Callable[[], Awaitable[Any]], what: str) -> None:
     """Wait for something that must come, and that nobody tells of."""
     try:
         async with asyncio.timeout(patience_s):
             while not await holds():  # noqa: ASYNC110 (a row of the server, or another process)
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(_look_again_s)
     except TimeoutError:
         raise AssertionError(f"not within {patience_s} s: {what}") from None

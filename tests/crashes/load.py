@@ -51,7 +51,7 @@ class Load:
             while not trouble.done():
                 await room.acquire()
                 scenes_played.add(asyncio.create_task(self._play(next(self._cast), room)))
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # a steady load, not one that comes all at once
             await trouble
             await self._end_in_time(scenes_played)
         finally:

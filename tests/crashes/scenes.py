@@ -7,10 +7,11 @@ import itertools
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from crashes import script, story
 from crashes.script import Answers, Ask, Story, Teller, equals
-from perdure import Context, Queue, Topic, step, workflow
+from perdure import App, Context, Queue, Topic, step, workflow
 
 news = Topic("crew.news", int)
 jobs = Queue("crew.jobs", int)
@@ -89,6 +90,14 @@ workflows = {
     **story.workflows,
     **{one.name: one for one in (slow, blocking, listening, speaking, taking)},
 }
+
+
+def app_on(url: str, **options: Any) -> App:
+    """An app that knows all of them."""
+    app = App(url, **options)
+    for one in workflows.values():
+        app.add(one)
+    return app
 
 
 # --- scenes --------------------------------------------------------------------------------------

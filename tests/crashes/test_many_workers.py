@@ -8,8 +8,7 @@ machine does in between is its own.
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -29,14 +28,9 @@ _seed = os.environ.get("PERDURE_CRASH_SEED", "0")
 Faults = Callable[[Crew, random.Random], Awaitable[None]]
 
 
-@asynccontextmanager
-async def client_of(place: Place) -> AsyncIterator[App]:
+def client_of(place: Place) -> App:
     """An app that only asks, in this very process."""
-    app = App(place.url, namespace=place.namespace, worker=False)
-    for one in scenes.workflows.values():
-        app.add(one)
-    async with app:
-        yield app
+    return scenes.app_on(place.url, namespace=place.namespace, worker=False)
 
 
 async def survive(directory: Path, place: Place, size: int, faults: Faults) -> Figures:
@@ -94,7 +88,7 @@ async def stand_still(app: App, crew: Crew, member: Member) -> None:
         if await runs_of(app, before["worker"]):
             break
         member.go_on()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # it had none just now: let it claim some
     crew.stops += 1
     try:
         await until(lambda: is_given_up(app, before["worker"]), "others take over what it ran")
@@ -139,7 +133,7 @@ async def test_a_server_that_is_killed_and_restarted(
         for _ in range(max(1, kills_wanted // 13)):
             await asyncio.sleep(rng.uniform(0.5, 1.5))
             await kill_server(postgres_process, crew, rng.uniform(0, 1))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # scenes are played after the last restart too
 
     survived = await survive(tmp_path, place, 2, faults)
     assert survived.refused == 0

@@ -16,6 +16,7 @@ import pytest
 from servers.cutting import Cutter, Passed, cutting
 from servers.postgres import PostgresProcess
 
+from crashes.crew import until
 from perdure import App, Context, Signal
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import OutcomeUnknown, StoreRefused
@@ -79,13 +80,6 @@ async def written(other: Connection, run_id: str) -> int:
     return int(runs)
 
 
-async def until(holds: Callable[[], Any]) -> None:
-    """Another process tells nobody here what it does."""
-    async with asyncio.timeout(30):
-        while not await holds():  # noqa: ASYNC110 (see above)
-            await asyncio.sleep(0.005)
-
-
 @asynccontextmanager
 async def held(other: Connection, statement: str) -> AsyncIterator[Callable[[], Any]]:
     """A lock that is kept as long as this lasts. Gives what waits until somebody waits for it."""
@@ -93,7 +87,7 @@ async def held(other: Connection, statement: str) -> AsyncIterator[Callable[[], 
     waiting = "select count(*) from pg_locks where not granted and $1 = any (pg_blocking_pids(pid))"
 
     async def somebody_waits() -> None:
-        await until(lambda: other.fetchval(waiting, pid))
+        await until(lambda: other.fetchval(waiting, pid), "somebody waits for the lock")
 
     async with other.transaction():
         await other.execute(statement)
@@ -282,7 +276,7 @@ async def test_a_batch_that_is_settled_while_it_waits_for_a_lock_never_happens(
     async def is_over() -> bool:
         return not await other.fetchval(busy, f"%{store.schema}%apply_v1%", pid)
 
-    await until(is_over)
+    await until(is_over, "the call ends on the server")
     assert await written(other, "a") == 0
 
 
@@ -307,7 +301,7 @@ async def test_settling_waits_for_a_batch_that_is_about_to_commit(
             "select count(*) from pg_locks where locktype = 'transactionid' and not granted "
             "and pg_backend_pid() = any (pg_blocking_pids((pg_blocking_pids(pid))[1]))"
         )
-        await until(lambda: other.fetchval(waiting))
+        await until(lambda: other.fetchval(waiting), "whoever settles waits too")
         assert not task.done()
     (applied,) = await task
     assert isinstance(applied.outcome, Started)
@@ -505,7 +499,7 @@ async def test_an_app_outlives_its_server(postgres_process: PostgresProcess, way
         engine = app._engine()
         assert isinstance(engine.store, PostgresStore) and engine.store._hints is not None
         hints = engine.store._hints
-        await until(lambda: _is_listening(hints))
+        await until(lambda: _is_listening(hints), "it listens again")
         look = await engine.store.look()
         assert engine.worker is not None and engine.worker.worker_id in look.workers
 

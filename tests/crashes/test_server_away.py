@@ -6,8 +6,7 @@ Only when it stays away longer than anybody would wait are they told, and then t
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from servers.postgres import PostgresProcess
 
 from crashes import scenes, story
 from crashes.crew import until
-from perdure import App, StoreRefused
+from perdure import StoreRefused
 from perdure.model.clock import SystemClock
 from perdure.model.ids import Ids
 from perdure.model.ops import Beat
@@ -27,17 +26,8 @@ from perdure.store.postgres.store import PostgresStore
 _soon_s = 15.0
 
 
-@asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[App]:
-    app = App(url, **options)
-    for one in scenes.workflows.values():
-        app.add(one)
-    async with app:
-        yield app
-
-
 @pytest.fixture
-def effects(tmp_path: Path) -> Any:
+def effects(tmp_path: Path) -> Iterator[Path]:
     story.World.effects_fd = os.open(tmp_path / "effects.jsonl", os.O_WRONLY | os.O_CREAT)
     yield tmp_path / "effects.jsonl"
     os.close(story.World.effects_fd)
@@ -50,7 +40,7 @@ async def has_lines(effects: Path) -> bool:
 async def test_what_is_asked_while_the_server_is_away_is_done_when_it_is_back(
     postgres_process: PostgresProcess, effects: Path
 ) -> None:
-    async with opened(postgres_process.url) as app:
+    async with scenes.app_on(postgres_process.url) as app:
         parked = await app.start(story.waiter, 1)
         busy = await app.start(scenes.slow, 1)
         await until(lambda: has_lines(effects), "the first step begins")
@@ -76,7 +66,7 @@ async def test_what_is_asked_while_the_server_is_away_is_done_when_it_is_back(
 async def test_when_the_server_stays_away_they_are_told_that_nothing_happened(
     postgres_process: PostgresProcess,
 ) -> None:
-    async with opened(postgres_process.url, store_timeout="1s", worker=False) as app:
+    async with scenes.app_on(postgres_process.url, store_timeout="1s", worker=False) as app:
         await asyncio.to_thread(postgres_process.kill)
         for asked in (app.start(story.waiter, 1, id="w"), app.run("w").status()):
             with pytest.raises(StoreRefused) as refused:
@@ -90,7 +80,7 @@ async def test_a_run_outlasts_a_server_that_stays_away_longer_than_anybody_waits
     postgres_process: PostgresProcess, effects: Path
 ) -> None:
     """Its ops are refused, and it is loaded anew, with what its bodies have brought, until it can go on."""
-    async with opened(postgres_process.url, store_timeout="1s") as app:
+    async with scenes.app_on(postgres_process.url, store_timeout="1s") as app:
         parked = await app.start(story.race, 1)
         busy = await app.start(scenes.slow, 1)
         await until(lambda: has_lines(effects), "the first step begins")
@@ -108,7 +98,7 @@ async def test_a_run_outlasts_a_server_that_stays_away_longer_than_anybody_waits
 async def test_hints_are_heard_again_though_nobody_had_anything_to_tell(
     postgres_process: PostgresProcess,
 ) -> None:
-    async with opened(postgres_process.url) as app:
+    async with scenes.app_on(postgres_process.url) as app:
         store: Any = app._engine().store
         before = store._hints._connection
         await asyncio.to_thread(postgres_process.kill)
