@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from perdure import App, Context, RunHandle, Topic
 
 bell = Topic("bell", int)
@@ -16,17 +18,20 @@ async def until_waiting(run: RunHandle[Any]) -> None:
     raise AssertionError(f"{run.id} does not wait")
 
 
-async def test_one_event_resumes_all_who_wait_for_it(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("entity", [None, "door/1"])
+async def test_one_event_resumes_all_who_wait_for_it(
+    place: dict[str, Any], entity: str | None
+) -> None:
     """Whoever waits is looked up by the time of the event: that must be one time, however long the look takes."""
     app = App(**place)
 
     @app.workflow
     async def listener(ctx: Context) -> int:
-        return await ctx.wait(bell)
+        return await ctx.wait(bell if entity is None else bell.about(entity))
 
     async with app:
         runs = [await app.start(listener) for _ in range(3)]
         for run in runs:
             await until_waiting(run)
-        await app.emit(bell, 7)
+        await app.emit(bell, 7, entity=entity)
         assert [await run.result() for run in runs] == [7, 7, 7]
