@@ -226,6 +226,7 @@ async def hear_running(crowd: Crowd, notes: Notes) -> None:
 
 
 async def spin() -> None:
+    """A run in a step never settles: real time for what is on its way to it, also through the threads of a store."""
     for _ in range(50):
         await asyncio.sleep(0.0005)
 
