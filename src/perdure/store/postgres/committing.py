@@ -36,9 +36,8 @@ _rest: Final = (
     "put_channels",
 )
 
-# Unique keys, and rows that were to be there: what a decision saw is no longer so.
-OVERTAKEN: Final = (asyncpg.UniqueViolationError,)
-_overtaken_state: Final = "PD003"
+# Raised by the function when rows that were to be there are not.
+_missing_rows_state: Final = "PD003"
 
 
 class _Claimed(msgspec.Struct, frozen=True):
@@ -51,8 +50,8 @@ _decode_claimed = msgspec.json.Decoder(list[_Claimed]).decode
 
 
 def is_overtaken(error: asyncpg.PostgresError) -> bool:
-    """Whether the server found by itself, while writing, that the decision no longer holds."""
-    return isinstance(error, OVERTAKEN) or error.sqlstate == _overtaken_state
+    """Whether the server found by itself, while writing, that what the decision saw is no longer so."""
+    return isinstance(error, asyncpg.UniqueViolationError) or error.sqlstate == _missing_rows_state
 
 
 def everything(changes: Changes) -> Conflict:

@@ -1,7 +1,8 @@
 """Connections to the server: how they are made, what is set on them, what is refused.
 
-One connection writes; a few read; a life sign and the hints of others have one each. After an error whose effect is
-unknown, or a cancelled call, a connection is thrown away, never used again: the next answer on it could be another's.
+One connection writes; a few read; a life sign and the hints of others have one each; a few more, with none of our
+settings, are for the bodies of callers. After an error whose effect is unknown, or a cancelled call, a connection is
+thrown away, never used again: the next answer on it could be another's.
 """
 
 import asyncio
@@ -103,16 +104,16 @@ async def connect(
     *,
     url: str | None = None,
     ours: bool = True,
-    settings: Mapping[str, str] = _settings,
+    settings: Mapping[str, str] | None = None,
 ) -> Connection:
     """A connection that may write. Raises StoreRefused for what will not change by itself, else the driver's errors.
 
-    One that is not `ours` is for others to use: nothing is set on it.
+    One that is not `ours` is for others to use: nothing is set on it. `settings` are set in place of the usual.
     """
     pooled = options.pgbouncer and url is None
     arguments: dict[str, Any] = {"statement_cache_size": 0} if pooled else {}
     if ours and not pooled:
-        arguments["server_settings"] = {**_settings, **settings}
+        arguments["server_settings"] = {**_settings, **(settings or {})}
     try:
         connection: Connection = await asyncpg.connect(
             url or options.url, timeout=_connect_s, **arguments
@@ -193,3 +194,8 @@ def is_lost(error: BaseException) -> bool:
         | asyncio.IncompleteReadError
         | TimeoutError,
     )
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether it is the server's own word, and not its goodbye: the call is over, and the connection can be used on."""
+    return isinstance(error, asyncpg.PostgresError) and not is_lost(error)

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import asyncpg
-
-from perdure.store.postgres.connecting import Connection, is_lost
+from perdure.store.postgres.connecting import Connection, is_refusal
 
 _close_s = 5.0
 
@@ -32,10 +30,8 @@ class Pool:
                 connection = await self._connect()
             yield connection
         except BaseException as error:
-            # After a cancelled call its answer may still be under way. What the server itself has refused is over,
-            # unless it says goodbye.
-            over = isinstance(error, asyncpg.PostgresError) and not is_lost(error)
-            if connection is not None and not over:
+            # After a cancelled call its answer may still be under way.
+            if connection is not None and not is_refusal(error):
                 connection.terminate()
                 connection = None
             raise

@@ -34,6 +34,7 @@ from perdure.store.postgres.connecting import (
     check_server,
     connect,
     is_lost,
+    is_refusal,
     parse_url,
 )
 from perdure.store.postgres.fetching import Fetcher
@@ -52,7 +53,7 @@ log = logging.getLogger("perdure.store.postgres")
 
 _readers_max = 4
 # How long the owner of a parked run may take to answer a call, before anybody may claim the run.
-sticky_us = 250_000
+_sticky_us = 250_000
 # Transactions of callers that may be under way at once.
 _bodies_max = 8
 # A deadlock or a failed serialisation changed nothing: the whole call may be made again, a few times.
@@ -97,7 +98,7 @@ class PostgresStore(PostgresReads, Backend):
         self._pruning: asyncio.Task[None] | None = None
         self.sends_hints = self._options.listen_url is not None
         if self.sends_hints:
-            self.sticky_us = sticky_us
+            self.sticky_us = _sticky_us
         self._pid = os.getpid()
         self._turn = asyncio.Lock()
 
@@ -130,17 +131,17 @@ class PostgresStore(PostgresReads, Backend):
                     "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
                 )
             )
-        except _unreachable as error:
+        except BaseException as error:
             connection.terminate()
-            raise self._out_of_reach(error) from error
-        except BaseException:
-            connection.terminate()
+            if isinstance(error, _unreachable):
+                raise self._out_of_reach(error) from error
             raise
         self._refused = None
         return connection
 
-    def _out_of_reach(self, error: BaseException) -> StoreRefused:
-        return StoreRefused(f"{self.url} cannot be reached: {error or type(error).__name__}")
+    def _out_of_reach(self, error: BaseException, *, passing: bool = False) -> StoreRefused:
+        reason = f"{self.url} cannot be reached: {error or type(error).__name__}"
+        return StoreRefused(reason, passing=passing)
 
     async def close(self) -> None:
         """Let go of all connections. Idempotent."""
@@ -270,7 +271,7 @@ class PostgresStore(PostgresReads, Backend):
         try:
             self._clock.learn(await self._fetcher.fetch(connection, looks, needs))
         except BaseException as error:
-            if is_lost(error) or not isinstance(error, asyncpg.PostgresError):
+            if not is_refusal(error):
                 self._discard(connection)
             raise
 
@@ -440,9 +441,7 @@ class PostgresStore(PostgresReads, Backend):
             return await self._reaching.until_reached(once)
         except BaseException as error:
             if is_lost(error):
-                raise StoreRefused(
-                    f"{self.url} cannot be reached: {error or type(error).__name__}", passing=True
-                ) from error
+                raise self._out_of_reach(error, passing=True) from error
             if isinstance(error, _unreachable):
                 raise StoreRefused(
                     f"{self.url} does not answer: {type(error).__name__}: {error}"
