@@ -5,15 +5,15 @@ tested without one. All stores of the run share two connections to the server.
 """
 
 import asyncio
-import random
 
 import asyncpg
 import pytest
 from servers.namespaces import Lent
 from servers.pooler import Pooler
+from servers.stores import postgres_store
 from test_postgres import notes, write_outbox
 
-from perdure.model.clock import Clock, SystemClock
+from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.conformance import (
@@ -80,16 +80,8 @@ async def test_what_a_session_keeps_is_lost_behind_it(postgres_pooler: Pooler) -
 async def test_many_stores_share_two_connections(
     postgres_pooler: Pooler, lend_namespace: Lent
 ) -> None:
-    namespace, real = lend_namespace(), SystemClock()
-    stores = [
-        PostgresStore(
-            f"{postgres_pooler.url}?pgbouncer=1",
-            namespace=namespace,
-            clock=real,
-            ids=Ids(real, random.Random()),
-        )
-        for _ in range(8)
-    ]
+    url, namespace = f"{postgres_pooler.url}?pgbouncer=1", lend_namespace()
+    stores = [postgres_store(url, namespace) for _ in range(8)]
     await asyncio.gather(*(one.open() for one in stores))
     await asyncio.gather(*(one.counts() for one in stores for _ in range(5)))
     connections = postgres_pooler.connections

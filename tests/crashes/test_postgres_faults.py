@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 from servers.cutting import Cutter, Passed, cutting
 from servers.postgres import PostgresProcess
+from servers.stores import opened
 
 from crashes.crew import until
 from perdure import App, Context, Signal
@@ -35,19 +36,6 @@ ids = Ids(clock, random.Random(7))
 Connection = Any
 
 
-@asynccontextmanager
-async def opened(url: str, namespace: str) -> AsyncIterator[PostgresStore]:
-    # Hints have a connection of their own, which would come between.
-    store = PostgresStore(
-        f"{url}?notify=0", namespace=namespace, clock=clock, ids=Ids(clock, random.Random())
-    )
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 @pytest.fixture
 async def cutter(postgres_url: str) -> AsyncIterator[Cutter]:
     async with cutting(postgres_url) as cutter:
@@ -56,7 +44,8 @@ async def cutter(postgres_url: str) -> AsyncIterator[Cutter]:
 
 @pytest.fixture
 async def store(cutter: Cutter, postgres_namespace: str) -> AsyncIterator[PostgresStore]:
-    async with opened(cutter.url, postgres_namespace) as store:
+    # Hints have a connection of their own, which would come between.
+    async with opened(f"{cutter.url}?notify=0", postgres_namespace) as store:
         yield store
 
 

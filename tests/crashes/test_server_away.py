@@ -5,7 +5,6 @@ Only when it stays away longer than anybody would wait are they told, and then t
 
 import asyncio
 import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ from typing import Any
 import pytest
 from servers.namespaces import Lent
 from servers.postgres import PostgresProcess
+from servers.stores import opened
 
 from crashes import scenes, story
 from crashes.crew import until
 from perdure import StoreRefused
-from perdure.model.clock import SystemClock
-from perdure.model.ids import Ids
 from perdure.model.ops import Beat
-from perdure.store.postgres.store import PostgresStore
 
 # The time after which something that must come does not come any more; hints are otherwise told every 20 s.
 _soon_s = 15.0
@@ -118,16 +115,9 @@ async def test_what_became_of_a_batch_is_answered_the_same_if_asked_twice(
     postgres_url: str, lend_namespace: Lent
 ) -> None:
     """The first answer may be lost with its connection."""
-    clock = SystemClock()
-    store = PostgresStore(
-        postgres_url, namespace=lend_namespace(), clock=clock, ids=Ids(clock, random.Random(1))
-    )
-    await store.open()
-    try:
+    async with opened(postgres_url, lend_namespace()) as store:
         for _ in range(2):
             assert not await store.settle("never")
         await store.apply("done", [Beat(worker_id="w", lease_us=1)])
         for _ in range(2):
             assert await store.settle("done")
-    finally:
-        await store.close()

@@ -4,15 +4,13 @@ In real time.
 """
 
 import asyncio
-import random
 
 from servers.namespaces import Lent
 from servers.pooler import Pooler
+from servers.stores import opened
 
 from perdure import App, Context, Signal, Topic
 from perdure.model import ops
-from perdure.model.clock import SystemClock
-from perdure.model.ids import Ids
 from perdure.store.postgres.store import PostgresStore
 
 go = Signal("go", int, buffer="all")
@@ -65,18 +63,10 @@ async def test_hints_go_past_the_pooler_if_they_are_given_a_way(
         f"{postgres_pooler.url}?pgbouncer=1&listen_url={postgres_url}",
         lend_namespace(),
     )
-    clock = SystemClock()
-    ids = Ids(clock, random.Random())
-    one, other = (PostgresStore(url, namespace=namespace, clock=clock, ids=ids) for _ in "ab")
     heard = asyncio.Event()
-    other.on_hint = lambda wake: heard.set() if wake.kind == "events" else None
-    await other.open()
-    await one.open()
-    try:
-        event = ops.NewEvent(event_id=ids.ulid(), type="t", payload="1")
-        await one.apply(ids.ulid(), [ops.Emit(events=(event,))])
+    async with opened(url, namespace) as other, opened(url, namespace) as one:
+        other.on_hint = lambda wake: heard.set() if wake.kind == "events" else None
+        event = ops.NewEvent(event_id="e", type="t", payload="1")
+        await one.apply("batch", [ops.Emit(events=(event,))])
         async with asyncio.timeout(20):
             await heard.wait()
-    finally:
-        await one.close()
-        await other.close()

@@ -8,14 +8,15 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
 import pytest
 from servers.postgres import PostgresAddress, PostgresProcess
 from servers.premises import Premises
+from servers.stores import opened, postgres_store
 from servers.wire import at_port
 
 from perdure import App
@@ -35,24 +36,9 @@ from perdure.store.urls import without_password
 ids = Ids(SystemClock(), random.Random(7))
 
 
-def make(url: str, namespace: str | None = None) -> PostgresStore:
-    clock = SystemClock()
-    return PostgresStore(url, namespace=namespace, clock=clock, ids=Ids(clock, random.Random()))
-
-
-@asynccontextmanager
-async def opened(url: str, namespace: str) -> AsyncIterator[PostgresStore]:
-    store = make(url, namespace)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 async def refusal(url: str, namespace: str | None = None) -> str:
     with pytest.raises(StoreRefused) as refused:
-        store = make(url, namespace)
+        store = postgres_store(url, namespace)
         try:
             await store.open()
         finally:
@@ -117,7 +103,7 @@ async def test_a_fresh_schema_is_made_and_opening_again_writes_nothing(
 async def test_ten_stores_that_open_at_once_migrate_once(
     postgres_server: PostgresAddress, postgres_namespace: str
 ) -> None:
-    stores = [make(postgres_server.url, postgres_namespace) for _ in range(10)]
+    stores = [postgres_store(postgres_server.url, postgres_namespace) for _ in range(10)]
     await asyncio.gather(*(store.open() for store in stores))
     # All was made by one transaction.
     assert len({xmin for _, xmin in versions(postgres_server, postgres_namespace)}) == 1
@@ -210,7 +196,7 @@ async def test_a_newer_schema_that_older_code_may_use_is_used(
     postgres_server: PostgresAddress, postgres_namespace: str
 ) -> None:
     async with opened(postgres_server.url, postgres_namespace) as store:
-        other = make(postgres_server.url, postgres_namespace)
+        other = postgres_store(postgres_server.url, postgres_namespace)
         with newer_code(f"{opening.older_code_line}\ncreate table {{schema}}.later (x bigint);\n"):
             await other.open()
         await apply(store, start("a"))
@@ -483,7 +469,7 @@ def test_what_contradicts_itself_is_refused(query: str, words: str) -> None:
 
 def test_a_namespace_that_postgres_would_cut_short_is_refused() -> None:
     with pytest.raises(StoreRefused, match="too long"):
-        make("postgresql://b/c", "x" * 60)
+        postgres_store("postgresql://b/c", "x" * 60)
 
 
 # --- namespaces --------------------------------------------------------------------------------
@@ -532,7 +518,7 @@ async def connections(address: PostgresAddress, namespace: str) -> int:
 async def test_open_and_close_twice(
     postgres_server: PostgresAddress, postgres_namespace: str
 ) -> None:
-    store = make(postgres_server.url, postgres_namespace)
+    store = postgres_store(postgres_server.url, postgres_namespace)
     await asyncio.gather(store.open(), store.open())
     await apply(store, start("a"))
     await asyncio.gather(*(store.run("a") for _ in range(8)))
@@ -551,7 +537,7 @@ async def test_open_and_close_twice(
 async def test_a_batch_that_comes_late_makes_no_new_connection(
     postgres_url: str, postgres_namespace: str
 ) -> None:
-    store = make(postgres_url, postgres_namespace)
+    store = postgres_store(postgres_url, postgres_namespace)
     await store.open()
     async with store._decider.turn:
         late = asyncio.create_task(apply(store, start("a")))
