@@ -365,10 +365,20 @@ async def test_only_what_changed_nothing_and_may_pass_is_tried_again(
 
 
 async def test_a_real_deadlock_is_survived(
-    store: PostgresStore, other: Connection, postgres_url: str
+    store: PostgresStore, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They hold b and want a, we hold a and want b: the server ends our call, which is made again."""
     await store.apply(ids.ulid(), [start("a"), start("b")])
+    write, ends = committing.apply, []
+
+    async def noted(*args: Any) -> Any:
+        try:
+            return await write(*args)
+        except asyncpg.PostgresError as error:
+            ends.append(type(error))
+            raise
+
+    monkeypatch.setattr(committing, "apply", noted)
     await other.execute("set deadlock_timeout = '20s'")
     async with held(other, "select 1 from runs where run_id = 'b' for update") as somebody_waits:
         task = asyncio.create_task(
@@ -377,7 +387,7 @@ async def test_a_real_deadlock_is_survived(
         await somebody_waits()
         await other.execute("select 1 from runs where run_id = 'a' for update")
     applied = await task
-    assert len(applied) == 2
+    assert (len(applied), ends) == (2, [asyncpg.DeadlockDetectedError])
     flags = await other.fetch("select cancel_requested or finished_at is not null from runs")
     assert [row[0] for row in flags] == [True, True]
 

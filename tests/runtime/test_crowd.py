@@ -167,7 +167,7 @@ async def test_a_stall_is_told_once(crowd: Crowd) -> None:
     assert len(await crowd.app.events("ledger.consumer_stalled")) == 1
 
 
-async def test_pruning_by_all_at_once_deletes_each_run_once(crowd: Crowd, notes: Notes) -> None:
+async def test_pruning_by_all_at_once_deletes_each_run_once(crowd: Crowd) -> None:
     runs = await begin(crowd, "sleeper", 9)
     await crowd.advance("1d")
     engines = [one._engine() for one in crowd.apps]
@@ -226,9 +226,7 @@ async def until(holds: Any) -> None:
             await asyncio.sleep(0)
 
 
-async def test_one_that_comes_back_is_another_worker_and_goes_on(
-    crowd: Crowd, notes: Notes
-) -> None:
+async def test_one_that_comes_back_is_another_worker_and_goes_on(crowd: Crowd) -> None:
     runs = await begin(crowd, "worker", 6)
     await crowd.settle()
     before = worker_of(crowd.app).worker_id
@@ -268,7 +266,7 @@ async def test_what_it_read_of_the_ledger_another_reads_on(crowd: Crowd, notes: 
 
 
 async def test_a_start_that_was_under_way_when_the_lease_was_lost_is_made_and_run(
-    crowd: Crowd, notes: Notes
+    crowd: Crowd,
 ) -> None:
     await crowd.cut_off(crowd.app)
     starting = asyncio.ensure_future(crowd.app.start(flow(crowd.app, "worker"), id="late"))

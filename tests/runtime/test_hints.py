@@ -208,7 +208,7 @@ async def test_a_hint_that_comes_twice_changes_nothing(
     bus.doubled = 1
     run = await begin(crowd, "worker")
     await crowd.apps[1].signal(run.id, go, 7)
-    await hear_running(crowd, notes)
+    await hear_running(notes)
     store_of(crowd.app).on_hint(bus.passed[-1])
     await spin()
     notes.gate.set()
@@ -217,7 +217,7 @@ async def test_a_hint_that_comes_twice_changes_nothing(
     assert (notes.lives, notes.bodies) == ([run.id], [run.id])
 
 
-async def hear_running(crowd: Crowd, notes: Notes) -> None:
+async def hear_running(notes: Notes) -> None:
     """Until a body of a step has begun; a run with one never settles."""
     async with asyncio.timeout(10):
         while not notes.bodies:  # noqa: ASYNC110 (what is awaited is no object of ours)
@@ -236,7 +236,7 @@ async def test_an_owner_in_a_long_step_has_said_that_it_goes_on(
 ) -> None:
     run = await begin(crowd, "worker")
     await crowd.apps[1].signal(run.id, go, 7)
-    await hear_running(crowd, notes)
+    await hear_running(notes)
     assert (await row(crowd, run)).ready_at is None
     crowd.clock.set(crowd.clock.now() + 1_000_000)
     await spin()
@@ -254,7 +254,7 @@ async def test_an_owner_that_has_to_load_the_run_anew_says_so_too(
     bus.lost = 1
     await crowd.apps[1].signal(run.id, go, 1)
     await crowd.apps[0].signal(run.id, other, 2)  # news, of which the one before has not been heard
-    await hear_running(crowd, notes)
+    await hear_running(notes)
     assert (await row(crowd, run)).ready_at is None
     assert (await row(crowd, run)).owner == worker_id(crowd.apps[0])
     notes.gate.set()
@@ -340,7 +340,7 @@ async def test_a_cancel_from_another_process_is_heard_at_once(
 
 @pytest.mark.parametrize("name", ["pause", "terminate"])
 async def test_what_ends_or_stops_a_run_empties_its_owners_memory(
-    crowd: Crowd, bus: Bus, notes: Notes, name: str
+    crowd: Crowd, bus: Bus, name: str
 ) -> None:
     run = await begin(crowd, "waiter")
     await getattr(crowd.apps[1].run(run.id), name)()
@@ -359,7 +359,7 @@ async def test_a_pause_and_a_cancel_of_a_run_in_a_step_are_heard(
 ) -> None:
     run = await begin(crowd, "worker")
     await crowd.app.signal(run.id, go, 7)
-    await hear_running(crowd, notes)
+    await hear_running(notes)
     theirs = crowd.apps[1].run(run.id)
     await theirs.pause()
     await spin()
@@ -385,9 +385,7 @@ async def test_events_of_another_process_are_read_at_once(
     assert notes.read == [0, 1, 2]
 
 
-async def test_the_end_of_a_run_is_told_to_who_awaits_it_elsewhere(
-    crowd: Crowd, bus: Bus, notes: Notes
-) -> None:
+async def test_the_end_of_a_run_is_told_to_who_awaits_it_elsewhere(crowd: Crowd, bus: Bus) -> None:
     run = await begin(crowd, "waiter")
     result = asyncio.ensure_future(crowd.apps[1].run(run.id).result())
     await hear(crowd)

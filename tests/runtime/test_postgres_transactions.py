@@ -244,7 +244,7 @@ async def test_what_it_raises_rolls_back(world: Worlds, app: App, notes: Any) ->
         assert await notes() == []
 
 
-async def test_its_transaction_is_not_its_own_to_end(world: Worlds, app: App, notes: Any) -> None:
+async def test_its_transaction_is_not_its_own_to_end(world: Worlds, app: App) -> None:
     @app.step
     async def ending(tx: Any) -> None:
         await tx.execute("commit")

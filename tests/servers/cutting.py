@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal, NamedTuple
 
-from servers.wire import Cancel, Line, Message, Startup, at_port, gone
+from servers.wire import Cancel, Line, Message, at_port, gone
 
 Side = Literal["client", "server"]
 
@@ -74,12 +74,12 @@ class Cutter:
                 server.cancel(first.key)
                 return
             server.introduce(first.settings)
-            await self._pass_both_ways(client, server, first)
+            await self._pass_both_ways(client, server)
         finally:
             # What the server was sent before is still carried out, as it would be if the client had died.
             server.hang_up()
 
-    async def _pass_both_ways(self, client: Line, server: Line, first: Startup) -> None:
+    async def _pass_both_ways(self, client: Line, server: Line) -> None:
         ways = [
             asyncio.create_task(self._pass_on("client", client, server)),
             asyncio.create_task(self._pass_on("server", server, client)),

@@ -59,12 +59,10 @@ Answer = TypeVar("Answer")
 
 RUNS = ("r0", "r1", "r2", "r3", "r4", "r5")
 NAMES = ("go", "go", "stop")
-BRANCHES = ("", "g[0]/", "g[1]/")
 WORKERS = ("w1", "w2")
 WORKFLOWS = (("orders", 1), ("refunds", 1))
 LEASE_US = 20 * SECOND
 # Few, so that they meet.
-TOPICS = ("t0", "t0", "t1")
 ENTITIES = (None, None, "sku/7", "run/r1")
 QUEUES = ("q0", "q0", "q1")
 CONSUMERS = ("c0", "c1", RUNNER)
