@@ -131,6 +131,32 @@ async def test_sends_of_one_transaction_keep_their_order(
         assert found == list(range(2 * limits.outbox_rows_per_read + 5))
 
 
+async def test_they_keep_it_also_if_they_are_committed_while_others_are_applied(
+    world: Worlds, app: App, caller: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids follow the calls: the first send of a long transaction stands before a page that was read already."""
+    monkeypatch.setattr(limits, "outbox_rows_per_read", 2)
+    async with world(app) as w:
+        for number in range(5):
+            await w.app.put(jobs, number, connection=caller)
+        caller.commit()
+        read = w.store.outbox
+
+        async def and_then_they_commit(after: str, limit: int) -> Any:
+            found = await read(after, limit)
+            monkeypatch.setattr(w.store, "outbox", read)
+            early = await w.app.start(taking, "a", id="r1", connection=caller)
+            caller.execute("update outbox set outbox_id = '0' where outbox_id = ?", (early.id,))
+            await w.app.signal("r1", go, 7, connection=caller)
+            caller.commit()
+            return found
+
+        monkeypatch.setattr(w.store, "outbox", and_then_they_commit)
+        await w.advance("1s")
+        assert await w.app.run("r1").result() == 7
+        assert list(await w.app.events("ledger.send_refused")) == [] == rows(caller)
+
+
 async def test_a_start_by_a_duration_counts_from_when_it_is_applied(
     world: Worlds, app: App, caller: sqlite3.Connection
 ) -> None:

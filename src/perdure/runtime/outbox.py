@@ -84,23 +84,31 @@ class Outbox(Service):
             self._alarm.set(self._clock.now() + self._pause_us)
 
     async def _look(self) -> None:
-        after, more = "", True
+        # Always from the start: ids follow the calls and not the commits, so behind a page that was read there may
+        # be by now the first send of a transaction whose second is yet to be read.
+        failed: set[str] = set()
+        more = True
         while more:
-            rows = await self._store.outbox(after, limits.outbox_rows_per_read)
-            if rows:
-                await self._apply(rows)
-                after = rows[-1].outbox_id
-            more = len(rows) == limits.outbox_rows_per_read
+            limit = limits.outbox_rows_per_read + len(failed)
+            rows = await self._store.outbox("", limit)
+            fresh = [one for one in rows if one.outbox_id not in failed]
+            if fresh:
+                failed |= await self._apply(fresh)
+            more = bool(fresh) and len(rows) == limit
 
-    async def _apply(self, rows: list[OutboxRecord]) -> None:
+    async def _apply(self, rows: list[OutboxRecord]) -> set[str]:
+        """The ids of those that were not applied."""
         self._expected.difference_update(one.outbox_id for one in rows)
         outcomes = await self._coordinator.submit_many([_op_of(one) for one in rows])
+        failed: set[str] = set()
         for row, outcome in zip(rows, outcomes, strict=True):
             if not isinstance(outcome, FromOutbox):
                 log.error("the send %s was not applied yet: %s", row.outbox_id, outcome)
+                failed.add(row.outbox_id)
                 continue
             for reason in outcome.refused:
                 log.warning("the send %s was refused: %s", row.outbox_id, reason)
+        return failed
 
 
 def _op_of(row: OutboxRecord) -> ops.ApplyOutbox:
