@@ -9,6 +9,7 @@ from worlds import ELSEWHERE
 
 from perdure import App, BadValue, Batch, Context, Signal
 from perdure.model import ops
+from perdure.store.base import BatchFailed
 from perdure.store.sqlite import liveness
 
 go = Signal("go", int)
@@ -205,3 +206,31 @@ async def lease_of(app: App) -> int:
         return int(row[0])
     found = await store._ask(lambda one: one.fetchval(asked.format(f"{store.schema}.")))
     return int(found)
+
+
+async def test_a_recovery_that_is_refused_keeps_nobody_waiting(
+    world: Any, app: App, flow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(app) as w:
+        claimed = ops.StartRun(
+            run_id="r", workflow="flow", version=1, input="[]", owner=ELSEWHERE, fence=7
+        )
+        await w.coordinator.submit(ops.Beat(worker_id=ELSEWHERE, lease_us=1_000_000))
+        await w.coordinator.submit(claimed)
+        await w.advance("2s")
+        apply = w.store.apply
+
+        async def refusing(batch_id: str, batch: Any, *rest: Any) -> Any:
+            if any(isinstance(one, ops.Recover) for one in batch):
+                raise BatchFailed("a row is locked")
+            return await apply(batch_id, batch, *rest)
+
+        heard: list[bool] = []
+        w.worker.recovery.hearers.append(lambda look, thorough: heard.append(look.orphaned))
+        with monkeypatch.context() as patched:
+            patched.setattr(w.store, "apply", refusing)
+            await w.worker.recovery.look(thorough=False)
+            assert heard == [True]
+        await w.worker.recovery.look(thorough=False)
+        await w.settle()
+        assert await w.app.run("r").status() == "waiting"

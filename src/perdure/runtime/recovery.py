@@ -8,13 +8,17 @@ writes nothing.
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable
 
 from perdure.coordinator.coordinator import Coordinator
+from perdure.errors import OutcomeUnknown, StoreRefused
 from perdure.model import limits, ops
 from perdure.runtime.lease import Lease
 from perdure.service import Service
 from perdure.store.base import Look, Store
+
+log = logging.getLogger("perdure.recovery")
 
 _sweep_runs = 1000
 # What costs a read of its own (waits with filters, rules, starts that were put off) is asked for at each fifth look.
@@ -56,15 +60,21 @@ class Recovery(Service):
             await self.look(thorough=nth % _looks_per_thorough == 0)
 
     async def look(self, *, thorough: bool) -> None:
-        """Ask what there is to do; adopt what dead workers left, heal a slice of the parked runs, tell the others."""
+        """Ask what there is to do; tell the others, adopt what dead workers left, heal a slice of the parked runs."""
         held_as = self._lease.held_as
         look = await self._store.look(self._workflows(), self._swept, _sweep_runs)
         self._swept = look.swept
         self._lease.check(look, held_as)
-        if look.suspects or look.orphaned:
-            await self._recover(look.suspects)
+        # Before anything is written: a recovery that the store refuses must not keep the rest waiting.
         for hear in self.hearers:
             hear(look, thorough)
+        if look.suspects or look.orphaned:
+            try:
+                await self._recover(look.suspects)
+            except (StoreRefused, OutcomeUnknown) as error:
+                log.error(
+                    "what dead workers left was not adopted, the next look tries again: %s", error
+                )
 
     async def _recover(self, suspects: tuple[str, ...]) -> None:
         more = True
