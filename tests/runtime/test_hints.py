@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from bus import Bus, broken
+from msgspec.structs import replace
 
 from perdure import App, Batch, Context, Retry, RunCancelled, Signal, Topic, timer
+from perdure.model import ops
 from perdure.model.outcomes import Wake
 from perdure.testing import Crowd, World
 
@@ -323,6 +325,48 @@ async def test_without_a_hint_anybody_takes_the_run_after_a_quarter_of_a_second(
 
 def called_wake(run: Any) -> Wake:
     return Wake("news", run.run_id, run.owner, revision=run.revision)
+
+
+async def test_a_look_that_is_older_than_our_claim_takes_nothing_from_us(
+    crowd: Crowd, bus: Bus, notes: Notes
+) -> None:
+    run = await begin(crowd, "worker")
+    await crowd.app.signal(run.id, go, 7)
+    await hear_running(crowd, notes)
+    before = replace(await row(crowd, run), owner=worker_id(crowd.apps[1]), fence=1)
+    worker = crowd.app._engine().worker
+    assert worker is not None
+    worker._on_seen(run.id, before, [])
+    await spin()
+    notes.gate.set()
+    await hear(crowd)
+    assert await run.result() == 8
+    assert notes.bodies == [run.id]
+
+
+async def test_a_look_at_a_run_that_is_gone_stops_its_body(
+    crowd: Crowd, bus: Bus, notes: Notes
+) -> None:
+    run = await begin(crowd, "worker")
+    await crowd.app.signal(run.id, go, 7)
+    await hear_running(crowd, notes)
+    bus.lost = 1
+    theirs = crowd.apps[1]._engine().coordinator
+    mine = await row(crowd, run)
+    await theirs.submit(ops.Release(run_id=run.id, fence=mine.fence, revision=mine.revision))
+    claim = ops.ClaimRuns(
+        worker_id=worker_id(crowd.apps[1]), fence=7, limit=1, workflows=(("worker", 1),)
+    )
+    await theirs.submit(claim)
+    worker = crowd.app._engine().worker
+    assert worker is not None
+    store_of(crowd.app).on_hint(called_wake(mine))
+    await spin()
+    assert (worker.resident_runs, len(worker._bodies._runners)) == (0, 0)
+    await theirs.submit(ops.Release(run_id=run.id, fence=7, revision=mine.revision))
+    notes.gate.set()
+    await crowd.settle()
+    assert await run.result() == 8
 
 
 # --- steering ------------------------------------------------------------------------------------

@@ -497,9 +497,7 @@ class Execution(Branches):
 
     def _record_cancel(self) -> None:
         # The record names where branches stand, so a transaction is decided before it: rolled back, if that can be.
-        for call in self._bodies.values():
-            if isinstance(call, TransactionCall):
-                call.cancel_body()
+        self.withdraw_transactions()
         if not self.outstanding:
             self._fresh = None
             self._post(self._turn_op(ops.RecordCancel, paths=tuple(self._standing)))
@@ -748,6 +746,12 @@ class Execution(Branches):
             leaves.append(self._continue.branch)
         if leaves or self._runnable:
             self._unwind(leaves)
+
+    def withdraw_transactions(self) -> None:
+        """Have those under way rolled back, where it is not too late. Each is told of when it is decided."""
+        for call in self._bodies.values():
+            if isinstance(call, TransactionCall):
+                call.cancel_body()
 
     def stop_bodies(self) -> None:
         """Cancel the step bodies in flight: the run is no longer ours."""

@@ -245,7 +245,10 @@ class Worker(Service):
         elif execution is None or execution.finishing:
             pass
         elif run is None or not ours or run.fence != execution.fence:
-            self.on_lost(execution)
+            # Lost; or this was read before our own newer claim, and nobody else would ever go on with the run. Only
+            # a load tells the two apart, and a transaction must not hold rows that another may wait for.
+            execution.withdraw_transactions()
+            self.reload(execution)
         else:
             if run.revision != execution.revision:
                 self._parked.pop(run_id, None)
@@ -414,6 +417,9 @@ class Worker(Service):
             release = ops.Release(run_id=run.run_id, fence=run.fence, revision=run.revision)
             self.post(release, _ignore)
             return
+        if carried is not None and carried.fence != run.fence:
+            carried.stop_bodies()  # others had the run in between: what it was then at may be over
+            carried = None
         stale = self._executions.get(run.run_id)
         if stale is not None and stale.fence == run.fence:
             if carried is not None:
