@@ -569,6 +569,30 @@ async def test_a_lost_batch_that_never_happened_is_settled_by_its_id_and_tried_a
         assert len(await w.app.buffered("a")) == 1
 
 
+async def test_a_store_that_does_not_say_what_became_of_a_batch_keeps_nobody_waiting(
+    world: Any, app: App, sleeper: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with behind_a_door(world(app)) as w:
+        await w.begin(sleeper, id="a")
+
+        async def cut(ops: Any) -> None:
+            if has_sends(ops):
+                raise BatchUnknown("connection lost before the commit")
+
+        async def silent(batch_id: str) -> bool:
+            await asyncio.Event().wait()
+            return True
+
+        w.store.before = cut
+        with monkeypatch.context() as patched:
+            patched.setattr(w.store.inner, "settle", silent)
+            patched.setattr(w.coordinator, "_store_timeout_s", 0.05)
+            with pytest.raises(OutcomeUnknown):
+                await asyncio.wait_for(w.app.signal("a", line, 1), 5)
+        w.store.before = None
+        assert isinstance(await w.app.signal("a", line, 2), Buffered)
+
+
 async def test_an_op_whose_batch_is_lost_each_time_is_refused_and_its_neighbours_are_not(
     world: Any, app: App, sleeper: Any
 ) -> None:

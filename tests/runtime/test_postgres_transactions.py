@@ -17,6 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from worlds import Stage, Worlds, worlds_of
 
 from perdure import Accepted, App, BadValue, Context, Queue, Retry, Signal, StepFailed, Topic
+from perdure.runtime import turn
+from perdure.store.postgres import transacting
 
 go = Signal("go", int)
 paid = Topic("order.paid", int)
@@ -311,6 +313,100 @@ async def test_a_lost_run_rolls_back(world: Worlds, app: App, notes: Any) -> Non
         await w.until(_ended(w, run.id))
         await w.settle()
         assert await notes() == []
+
+
+async def test_one_that_swallows_an_error_of_the_server_fails_with_the_reason(
+    world: Worlds, app: App, notes: Any
+) -> None:
+    @app.step(retry=Retry(attempts=3))
+    async def careless(tx: Any) -> None:
+        await add_note(tx, 1)
+        try:
+            await add_note(tx, 1)
+        except asyncpg.UniqueViolationError:
+            pass
+
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        try:
+            await ctx.transaction(careless)
+        except StepFailed as failed:
+            return str(failed)
+        return ""
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        assert "has swallowed an SQL error" in await run.result()
+        assert await notes() == []
+
+
+async def test_what_it_leaves_in_its_session_is_not_found_by_the_next(
+    world: Worlds, app: App
+) -> None:
+    @app.step
+    async def leaving(tx: Any) -> str:
+        await tx.execute("create temp table left_behind (number bigint)")
+        await tx.execute("set work_mem = '64MB'")
+        return str(await tx.fetchval("show tcp_keepalives_idle"))
+
+    @app.step
+    async def finding(tx: Any) -> list[Any]:
+        return [
+            await tx.fetchval("select to_regclass('left_behind')"),
+            await tx.fetchval("show work_mem"),
+            str(await tx.fetchval("show tcp_keepalives_idle")),
+        ]
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[Any]:
+        first = await ctx.transaction(leaving)
+        await ctx.wait(go)
+        return [first, *await ctx.transaction(finding)]
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        await w.app.signal(run.id, go, 1)
+        await w.settle()
+        assert await run.result() == ["30", None, "4MB", "30"]
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["while it is written", "at its commit"])
+async def test_one_that_the_server_does_not_answer_does_not_keep_others_waiting_for_ever(
+    world: Worlds, app: App, notes: Any, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    monkeypatch.setattr(turn, "_pause_s", 0.0)
+    hangs: list[int] = []
+
+    name = "_commit" if sealed else "_guard"
+    asked = getattr(transacting, name)
+
+    async def without_an_answer(about: Any) -> None:
+        if not hangs:
+            hangs.append(1)
+            await asyncio.Event().wait()
+        await asked(about)
+
+    monkeypatch.setattr(transacting, name, without_an_answer)
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.transaction(add_note, 1)
+
+    async with world(app) as w:
+        w.store.patience_s = 0.2
+        run = await w.app.start(flow)
+        await w.until(_holds(lambda: bool(hangs)))
+        await asyncio.wait_for(w.app.emit(paid, 1), 10)
+        w.store.patience_s = 10
+        assert await run.result() == 2
+        assert await notes() == [1]
+
+
+def _holds(asked: Any) -> Any:
+    async def holds() -> bool:
+        return bool(asked())
+
+    return holds
 
 
 def _ended(w: Any, run_id: str) -> Any:

@@ -328,7 +328,8 @@ class Coordinator:
         if isinstance(error, _NoAnswer):
             return False
         try:
-            return not await self._store.settle(batch_id)
+            async with asyncio.timeout(self._store_timeout_s):
+                return not await self._store.settle(batch_id)
         except Exception:
             log.exception("the store does not say what became of a batch")
             return False

@@ -87,6 +87,11 @@ class Transaction:
             self._check()
             self._sealed = True
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it may have been committed."""
+        return self._sealed
+
     # --- for everybody else ---
 
     def withdraw(self) -> bool:

@@ -25,6 +25,12 @@ else:
 version_min: Final = 14
 _connect_s: Final = 10.0
 
+# How soon the server misses a client that is gone without a word.
+_keepalives: Final[dict[str, str]] = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
 # Set on every connection that is ours alone. Behind a pooler there is no session to set anything on: the functions
 # set for themselves what the writing needs.
 _settings: Final[dict[str, str]] = {
@@ -41,9 +47,7 @@ _settings: Final[dict[str, str]] = {
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
     "jit": "off",
-    "tcp_keepalives_idle": "30",
-    "tcp_keepalives_interval": "10",
-    "tcp_keepalives_count": "3",
+    **_keepalives,
 }
 
 
@@ -108,12 +112,13 @@ async def connect(
 ) -> Connection:
     """A connection that may write. Raises StoreRefused for what will not change by itself, else the driver's errors.
 
-    One that is not `ours` is for others to use: nothing is set on it. `settings` are set in place of the usual.
+    One that is not `ours` is for others to use: nothing is set on it but how soon the server misses a dead client,
+    whose rows would stay locked. `settings` are set in place of the usual.
     """
     pooled = options.pgbouncer and url is None
     arguments: dict[str, Any] = {"statement_cache_size": 0} if pooled else {}
-    if ours and not pooled:
-        arguments["server_settings"] = {**_settings, **(settings or {})}
+    if not pooled:
+        arguments["server_settings"] = {**_settings, **(settings or {})} if ours else _keepalives
     try:
         connection: Connection = await asyncpg.connect(
             url or options.url, timeout=_connect_s, **arguments

@@ -113,7 +113,12 @@ class PostgresStore(PostgresReads, Backend):
             self._reaching.patience_s = self.patience_s
             self._writer = await self._first_connection()
             self._readers = Pool(lambda: connect(self._options), _readers_max)
-            self._bodies = Pool(lambda: connect(self._options, ours=False), _bodies_max)
+            # Behind a pooler there is no session that a body could leave anything in.
+            self._bodies = Pool(
+                lambda: connect(self._options, ours=False),
+                _bodies_max,
+                resets=not self._options.pgbouncer,
+            )
             if self._options.listen_url is not None:
                 self._hints = Hints(self._options, self.schema, self._ids.ulid(), self._heard)
                 await self._hints.open()
@@ -154,6 +159,7 @@ class PostgresStore(PostgresReads, Backend):
             pools = (self._readers, self._bodies)
             self._readers = self._bodies = None
             if self._pruning is not None:
+                self._pruning.cancel()  # a server that is out of reach would keep it, and us, waiting
                 await asyncio.wait((self._pruning,))
             for pool in pools:
                 if pool is not None:
@@ -376,7 +382,9 @@ class PostgresStore(PostgresReads, Backend):
         assert self._bodies is not None
         try:
             async with self._bodies.lent() as connection:
-                applied = await self._transactor.carry_out(connection, batch_id, work)
+                applied = await self._transactor.carry_out(
+                    connection, batch_id, work, self.patience_s
+                )
         except _unreachable as error:
             raise StoreBusy(f"the server cannot be reached: {error}") from error
         self._committed(applied)
