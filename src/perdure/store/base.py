@@ -224,7 +224,7 @@ class Store(ABC):
 
     @abstractmethod
     async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:
-        """The revisions of these runs; unknown ids are left out."""
+        """The revisions of these runs; unknown ids are left out, and those that have ended: they keep theirs."""
 
     @abstractmethod
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:

@@ -97,7 +97,8 @@ class MemoryReads(Store):
 
     async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:
         found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))
-        return {one.run_id: one.revision for one in found if one is not None}
+        living = (one for one in found if one is not None and one.status not in TERMINAL)
+        return {one.run_id: one.revision for one in living}
 
     async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
         found = (self.tables.run(run_id) for run_id in dict.fromkeys(run_ids))

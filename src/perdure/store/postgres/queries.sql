@@ -286,9 +286,10 @@ select coalesce(json_agg({outbox as json of o} order by o.outbox_id), '[]') from
 insert into {schema}.outbox (outbox_id, op, created_at) values (:outbox_id, :op, :created_at);
 
 -- name: revisions
--- How far others have changed the runs that are at work here.
+-- How far others have changed the runs that are at work here. One that was ended keeps its revision: it is left out.
 select coalesce(json_object_agg(r.run_id, r.revision), '{}')
-from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id;
+from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id
+where r.finished_at is null;
 
 -- name: ended
 -- Which of the awaited runs are over, in one look for all who await here.

@@ -670,8 +670,9 @@ select
      where s.superseded = 0);
 
 -- name: revisions
--- How far others have changed the runs that are at work here.
-select json_group_object(run_id, revision) from runs where run_id in (select value from json_each(:run_ids));
+-- How far others have changed the runs that are at work here. One that was ended keeps its revision: it is left out.
+select json_group_object(run_id, revision) from runs
+where run_id in (select value from json_each(:run_ids)) and finished_at is null;
 
 -- name: ended
 -- Which of the awaited runs are over, in one look for all who await here.

@@ -256,6 +256,14 @@ class TestTerminate(Subject):
         assert (await d.step("r1", "w")).state == "open"
         assert await d.status("child") == "terminated"
 
+    async def test_who_looks_for_changes_finds_it_gone(self, d: Driver) -> None:
+        """Its revision is as it was: by that alone its owner would not learn of it."""
+        await d.start("r1")
+        await d.start("r2")
+        assert await d.store.revisions(["r1", "r2", "none"]) == {"r1": 0, "r2": 0}
+        await d.terminate("r1")
+        assert await d.store.revisions(["r1", "r2"]) == {"r2": 0}
+
     async def test_the_owner_learns_that_it_is_over(self, d: Driver) -> None:
         await d.start("r1")
         await d.terminate("r1")
