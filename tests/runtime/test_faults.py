@@ -299,6 +299,32 @@ async def test_code_that_catches_the_bound_on_calls_in_a_loop_fails_its_run_alon
         assert refused == 1
 
 
+async def test_the_bound_on_calls_ends_a_run_also_while_a_step_is_in_flight(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "steps_per_generation_max", 2)
+
+    @step
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        async def stubborn() -> None:
+            while True:
+                try:
+                    await ctx.step(one)
+                except Exception:
+                    pass
+
+        await ctx.gather(ctx.step(endless), stubborn())
+
+    async with world(app) as w:
+        run = await w.app.start(flow)
+        with pytest.raises(RunFailed, match="2 calls in one generation"):
+            await asyncio.wait_for(run.result(), 5)
+
+
 async def test_signal_names_made_from_data_do_not_fill_the_catalogue(
     world: Any, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,3 +234,21 @@ async def test_a_recovery_that_is_refused_keeps_nobody_waiting(
         await w.worker.recovery.look(thorough=False)
         await w.settle()
         assert await w.app.run("r").status() == "waiting"
+
+
+async def test_a_search_for_lost_runs_does_not_revive_a_lease_that_others_took_away(
+    world: Any, app: App, flow: Any
+) -> None:
+    async with world(app) as w:
+        run = await w.begin(flow)
+        before = w.worker.worker_id
+        await w.coordinator.submit(ops.Beat(worker_id=before, lease_us=0, stopping=True))
+        w.coordinator.on_unknown()
+        await w.settle()
+        assert before not in (await w.store.look()).workers
+        await w.worker.recovery.look(thorough=False)
+        await w.settle()
+        assert w.worker.worker_id != before
+        await w.app.signal(run.id, go, 5)
+        await w.settle()
+        assert await run.result() == 5

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Context, Delivered, Retry, Signal, StepFailed, step, step_info
-from perdure.model.ops import Cancel, FireTimers
+from perdure.model.ops import Cancel, FireTimers, Terminate
 from perdure.store.base import BatchUnknown
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.words import failed, signal, wait
@@ -417,3 +417,35 @@ async def test_what_nobody_told_a_run_in_a_long_step_is_found_by_looking(
             return await run.status() == "cancelled"
 
         await w.until(is_cancelled)
+
+
+@pytest.mark.parametrize("ends", [Cancel, Terminate])
+@pytest.mark.parametrize("hints", [True, False])
+async def test_an_end_in_a_long_step_is_found_by_each_look_where_there_are_no_hints(
+    world: Any, app: App, ends: Any, hints: bool
+) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @step
+    async def endless() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        await ctx.step(endless)
+
+    async with world(app) as w:
+        w.store.sends_hints = hints
+        await w.worker.recovery.stop()  # or a thorough look of its own would come by and by
+        run = await w.app.start(flow)
+        await begun.wait()
+        await w.store.apply("from-elsewhere", [ends(run_id=run.id)])
+        await w.worker.recovery.look(thorough=hints)
+        await asyncio.wait_for(stopped.wait(), 10)
+        await w.settle()
+        assert await run.status() in ("cancelled", "terminated")
+        assert w.worker.resident_runs == 0

@@ -29,6 +29,8 @@ from perdure import (
     step_info,
 )
 from perdure.coordinator import coordinator
+from perdure.model.ops import Cancel, SendSignal
+from perdure.model.outcomes import Wake
 from perdure.runtime import turn
 from perdure.store.base import Applied, BatchFailed, BatchUnknown
 from perdure.store.memory import MemoryStore
@@ -851,3 +853,58 @@ async def test_what_commits_beside_it_is_told_in_the_order_of_commits(
         seen = await run.get("seen")
         assert len(seen) == 45 and seen == await run.get("again")
         assert len(notes(w)) == 15
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["by a hint", "by a look"])
+async def test_a_cancel_of_another_process_rolls_it_back(
+    app: App, tmp_path: Path, body: Body, told: bool
+) -> None:
+    @app.workflow
+    async def noting(ctx: Context) -> int:
+        return await ctx.transaction(body.note, 1)
+
+    async with on_ledger(app, tmp_path) as w:
+        run = await w.app.start(noting)
+        await body.reached.wait()
+        await _elsewhere(w).apply("elsewhere", [Cancel(run_id=run.id)])
+        if told:
+            w.worker.on_call(Wake("control", run.id, w.worker.worker_id))
+        else:
+            await w.worker.recovery.look(thorough=True)
+        await w.settle()
+        assert await run.status() == "cancelled"
+        assert (body.begun, notes(w)) == (1, [])
+
+
+async def test_an_owner_in_a_long_one_has_said_that_it_goes_on(
+    app: App, tmp_path: Path, body: Body
+) -> None:
+    """Or anybody would claim the run a moment after it was called, and the body would be begun anew."""
+
+    @app.workflow
+    async def noting(ctx: Context) -> int:
+        number = await ctx.wait(go)
+        return await ctx.transaction(body.note, number)
+
+    async with on_ledger(app, tmp_path) as w:
+        run = await w.begin(noting)
+        signal = SendSignal(signal_id="s", run_id=run.id, name="go", payload="7")
+        await _elsewhere(w).apply("elsewhere", [signal])
+        w.worker.on_call(Wake("news", run.id, w.worker.worker_id))
+        await body.reached.wait()
+
+        async def is_acknowledged() -> bool:
+            return (await w.store.run(run.id)).ready_at is None  # type: ignore[union-attr]
+
+        await w.until(is_acknowledged)
+        body.gate.set()
+        assert await run.result() == 7
+        assert (body.begun, notes(w)) == (1, [7])
+
+
+def _elsewhere(w: Stage) -> MemoryStore:
+    """The store as another process has it, which calls the owner of a run that it has changed."""
+    assert isinstance(w.store, Ledger)
+    other = w.store.beside(w.app._engine().ids)
+    other.sticky_us = 250_000
+    return other

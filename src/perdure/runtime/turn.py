@@ -219,6 +219,8 @@ class Execution(Branches):
             resting=self._resting,
             now=self.host.time(),
         )
+        if run.cancel_requested and not self.cancel_requested:
+            self.withdraw_transactions()
         if news is None or self.outstanding or run.generation != self.generation:
             # What is under way may have been decided before the change, or after it.
             self.host.reload(self)
@@ -240,8 +242,14 @@ class Execution(Branches):
 
     def acknowledge(self, run: RunRecord) -> None:
         """Answer a call, unless an op of the turn does: or somebody else would take the run while a step is long."""
-        if run.ready_at is not None and not (self.dead or self.finishing or self.outstanding):
+        if run.ready_at is not None and not (self.dead or self.finishing or self.is_asking):
             self._post(self._turn_op(ops.RecordStep))
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether an op is under way, to be answered soon. A transaction is none: its body may take long."""
+        bodies = self._bodies.values()
+        return self.outstanding > sum(isinstance(one, TransactionCall) for one in bodies)
 
     def on_body(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
         """A step body ended: `value` and `error` are what its record will decode to."""
@@ -467,7 +475,8 @@ class Execution(Branches):
         if self.dead or self.finishing:
             return
         if self._bodies and not self._fresh and not self._unsaved and not self._closed:
-            if not self.cancel_requested and self._failure is None and self._continue is None:
+            ends = self._failure is not None or self._outcome is not None
+            if not (ends or self.cancel_requested or self._continue is not None):
                 return  # steps are in flight and nothing new has come up
         if self._failure is not None:
             self._finish_with(self._turn_op(ops.Park, reason=str(self._failure)))

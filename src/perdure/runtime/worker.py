@@ -94,6 +94,7 @@ class Worker(Service):
         self._coming: set[str] = set()  # runs on their way into memory
         self._missed: set[str] = set()  # runs of ours that were changed before they were in memory
         self._fanning_out = 0
+        self._looking = False  # for what others did to busy runs
         self._taken: dict[str, int] = {}  # runs that a fan-out has given us, by their revision
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
@@ -549,7 +550,8 @@ class Worker(Service):
     async def _load_lost(self) -> None:
         """After an unknown outcome: a start or claim may have made runs ours that never came into memory."""
         # Committed after whatever was in doubt, so the rows below are decided.
-        await self._lease.beat()
+        # What it recovers is by the way. A life sign would do as well, but it would revive a lease that is lost.
+        await self._coordinator.submit(ops.Recover(limit=1))
         running = RunFilter(statuses=("running",))
         after: tuple[int, str] | None = None
         while True:
@@ -594,7 +596,10 @@ class Worker(Service):
         await self._coordinator.submit(ops.Declare(workflows=workflows, channels=channels))
 
     def _on_look(self, look: Look, thorough: bool) -> None:
-        if thorough and len(self._executions) > len(self._parked):
+        # Hints mostly come; where there are none, this is how a busy run learns of what others do.
+        due = thorough or not self._store.sends_hints
+        if due and not self._looking and len(self._executions) > len(self._parked):
+            self._looking = True  # until it succeeds: it is tried again if it fails
             self._spawn("changes", self._look_for_changes)
         if look.deadline_at is not None:
             self.timers.note(look.deadline_at)
@@ -614,9 +619,10 @@ class Worker(Service):
             for run_id in run_ids:
                 execution = self._executions.get(run_id)
                 # What has an op under way hears it from the answer.
-                if execution is not None and not execution.outstanding:
+                if execution is not None and not execution.is_asking:
                     if revisions.get(run_id) != execution.revision:
                         self._called.hear(run_id)
+        self._looking = False
 
     # --- for tests and health ---
 
