@@ -148,7 +148,7 @@ async def connect(
 
 async def _refuse_standby(connection: Connection) -> None:
     # At each connection: a name may lead to another server by now.
-    if await connection.fetchval("select pg_is_in_recovery()"):
+    if await connection.fetchval("select pg_is_in_recovery()", timeout=_connect_s):
         raise StoreRefused(
             "this server is a standby, which cannot write: give the address of the primary, or add "
             "target_session_attrs=primary to a URL with several hosts"

@@ -20,8 +20,11 @@ from perdure.store.postgres.lending import close
 
 log = logging.getLogger("perdure.store.postgres")
 
-# The server takes 7,999 bytes. What is more is not told by name.
+# The server takes 7,999 bytes. What is more goes as several.
 _bytes_max = 7_900
+# Of each kind, while the last hint is on its way or nobody can be told: what is more is found by looking.
+_names_max = 1000
+_answer_s = 5.0
 _pause_s = 0.5
 _pause_max_s = 5.0
 # One that only sends and waits has no life sign: it says now and then that it is there, and counts so long.
@@ -45,8 +48,8 @@ class Hint(msgspec.Struct, omit_defaults=True):
     def note(self, wake: Wake, mine: str | None, now: int) -> None:
         """Add what a wake means for processes whose worker is not `mine`."""
         match wake.kind:
-            case "news" | "control" if wake.owner is not None and wake.owner != mine:
-                self.called.setdefault(wake.owner, []).append(wake.run_id)
+            case "news" | "control":
+                self._call(wake, mine)
             # One whose time is still to come is found by looking.
             case "ready" if wake.at <= now:
                 self.ready = True
@@ -55,11 +58,16 @@ class Hint(msgspec.Struct, omit_defaults=True):
             case "match":
                 self.match = True
             case "ended":
-                self.ended.append(wake.run_id)
-                if wake.owner is not None and wake.owner != mine:
-                    self.called.setdefault(wake.owner, []).append(wake.run_id)
-            case "consumer":
+                if len(self.ended) < _names_max:
+                    self.ended.append(wake.run_id)
+                self._call(wake, mine)
+            case "consumer" if len(self.consumers) < _names_max:
                 self.consumers.append(wake.run_id)
+
+    def _call(self, wake: Wake, mine: str | None) -> None:
+        if wake.owner is not None and wake.owner != mine:
+            if sum(map(len, self.called.values())) < _names_max:
+                self.called.setdefault(wake.owner, []).append(wake.run_id)
 
     def wakes(self, mine: str | None) -> Iterable[Wake]:
         """What it means for the process whose worker is `mine`."""
@@ -78,14 +86,27 @@ class Hint(msgspec.Struct, omit_defaults=True):
         if self.head:
             yield Wake("events", at=self.head)
 
-    def text(self) -> str:
-        """As the server takes it: what does not fit is left to those who look for themselves."""
+    def texts(self) -> list[str]:
+        """As the server takes it: as one, or in as many parts as it needs."""
         text = msgspec.json.encode(self).decode()
-        for part in ("ended", "consumers", "called"):
-            if len(text.encode()) > _bytes_max:
-                setattr(self, part, type(getattr(self, part))())
-                text = msgspec.json.encode(self).decode()
-        return text
+        if len(text.encode()) <= _bytes_max:
+            return [text]
+        return [text for part in self._halved() for text in part.texts()]
+
+    def _halved(self) -> "tuple[Hint, Hint]":
+        """The names in two hints; all that is no name is in the first. One name alone is never too long."""
+        names = [("called", owner, one) for owner, ones in self.called.items() for one in ones]
+        names += [("ended", "", one) for one in self.ended]
+        names += [("consumers", "", one) for one in self.consumers]
+        first = msgspec.structs.replace(self, called={}, ended=[], consumers=[])
+        second = Hint(self.sender)
+        for nth, (kind, owner, name) in enumerate(names):
+            half = first if nth < len(names) // 2 else second
+            if kind == "called":
+                half.called.setdefault(owner, []).append(name)
+            else:
+                getattr(half, kind).append(name)
+        return first, second
 
 
 _decode = msgspec.json.Decoder(Hint).decode
@@ -151,7 +172,8 @@ class Hints:
         quick = {"synchronous_commit": "off"}
         connection = await connect(self._options, url=self._options.listen_url, settings=quick)
         try:
-            await connection.add_listener(self._channel, self._heard)
+            async with asyncio.timeout(_answer_s):
+                await connection.add_listener(self._channel, self._heard)
         except BaseException:
             connection.terminate()
             raise
@@ -183,12 +205,8 @@ class Hints:
                 if self._connection is None or self._connection.is_closed():
                     await self._listen()
                     pause_s = _pause_s
-                async with asyncio.timeout(_hello_every_s):
-                    await self._wake.wait()
-                self._wake.clear()
+                await self._until_there_is_something()
                 await self._send()
-            except TimeoutError:
-                self._say_hello()
             except Exception:
                 log.debug("a hint was lost", exc_info=True)
                 if self._connection is not None:
@@ -197,9 +215,18 @@ class Hints:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _pause_max_s)
 
+    async def _until_there_is_something(self) -> None:
+        try:
+            async with asyncio.timeout(_hello_every_s):
+                await self._wake.wait()
+        except TimeoutError:
+            self._say_hello()
+        self._wake.clear()
+
     async def _send(self) -> None:
         if self._connection is None or self._connection.is_closed():
             return  # told when there is one again
         hint, self._gathered = self._gathered, None
         if hint is not None:
-            await self._connection.execute("select pg_notify($1, $2)", self._channel, hint.text())
+            tell = "select pg_notify($1, text) from unnest($2::text[]) as text"
+            await self._connection.execute(tell, self._channel, hint.texts(), timeout=_answer_s)

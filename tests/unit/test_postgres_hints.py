@@ -1,0 +1,41 @@
+"""What hints between processes say: all names that there is room for, in as many messages as the server needs."""
+
+import msgspec
+import pytest
+
+from perdure.model.outcomes import Wake
+from perdure.store.postgres import hints
+from perdure.store.postgres.hints import Hint
+
+
+def heard(hint: Hint) -> list[Hint]:
+    texts = hint.texts()
+    assert all(len(one.encode()) <= hints._bytes_max for one in texts)
+    return [msgspec.json.decode(one, type=Hint) for one in texts]
+
+
+def names(found: list[Hint], mine: str) -> list[str]:
+    return [one.run_id for hint in found for one in hint.wakes(mine) if one.kind == "news"]
+
+
+@pytest.mark.parametrize("owners", [1, 400])
+def test_a_signal_to_many_runs_is_told_of_all(owners: int) -> None:
+    hint = Hint("me", head=7, ready=True)
+    for number in range(400):
+        wake = Wake("news", f"run-{number:022}", f"worker-{number % owners}")
+        hint.note(wake, None, 0)
+    found = heard(hint)
+    assert len(found) > 1
+    told = [one for owner in range(owners) for one in names(found, f"worker-{owner}")]
+    assert sorted(told) == [f"run-{number:022}" for number in range(400)]
+    assert [(one.head, one.ready) for one in found] == [(7, True)] + [(0, False)] * (len(found) - 1)
+
+
+def test_what_can_be_told_to_nobody_gathers_up_to_a_bound() -> None:
+    hint = Hint("me")
+    for number in range(5 * hints._names_max):
+        hint.note(Wake("ended", f"run-{number}", f"worker-{number % 7}"), "me", 0)
+        hint.note(Wake("consumer", f"reader-{number}"), "me", 0)
+    assert len(hint.ended) == len(hint.consumers) == hints._names_max
+    assert sum(map(len, hint.called.values())) == hints._names_max
+    assert len(heard(hint)) > 1
