@@ -25,7 +25,7 @@ from perdure.coordinator.coordinator import Coordinator
 from perdure.coordinator.wake import WakeHub
 from perdure.model import limits
 from perdure.model.limits import BadValue
-from perdure.model.ops import SendSignal
+from perdure.model.ops import Recover, SendSignal
 from perdure.service import Service
 from perdure.store.base import BatchFailed, Store
 
@@ -347,6 +347,26 @@ async def test_a_flush_ends_when_the_writer_stops_beside_it(
         gate.set()
         await asyncio.wait_for(asyncio.gather(sending, flushing, stopping), 10)
         w.coordinator.start()  # so that the world can close as usual
+
+
+async def test_a_flush_does_not_wait_for_those_who_go_on_asking(
+    world: Any, app: App, flow: Any
+) -> None:
+    async with world(app) as w:
+        await w.begin(flow, id="a")
+        answers: list[Any] = []
+        asking = True
+
+        def ask(op: Any = None, outcome: Any = None, extra: Any = None) -> None:
+            answers.append(outcome)
+            if asking:
+                w.coordinator.post(Recover(limit=1), ask)
+
+        ask()
+        await asyncio.wait_for(w.coordinator.flush(), 5)
+        assert len(answers) > 1
+        asking = False
+        await w.settle()
 
 
 async def test_those_who_wait_for_space_are_refused_at_the_end(

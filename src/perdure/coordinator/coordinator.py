@@ -80,7 +80,6 @@ class Coordinator:
         self._pump: asyncio.Task[None] | None = None
         self._closed = True
         self._committing = False
-        self._went_idle = asyncio.Event()
 
     @property
     def idle(self) -> bool:
@@ -120,7 +119,6 @@ class Coordinator:
         while self._queue:
             _tell(self._queue.popleft(), _too_late())
         self._let_in()
-        self._went_idle.set()
 
     async def stop(self) -> None:
         """Apply what is queued, then stop. Ops posted from now on are refused.
@@ -133,10 +131,22 @@ class Coordinator:
             await asyncio.wait((self._pump,))
 
     async def flush(self) -> None:
-        """Until everything that is queued, and whatever its answers lead to, is committed."""
-        while not self.idle:
-            self._went_idle.clear()
-            await self._went_idle.wait()
+        """Until everything that is queued, and what its answers lead to at once, is committed.
+
+        Others may go on asking: what they queue meanwhile is not waited for.
+        """
+        for _ in range(2):
+            try:
+                await self._reach_the_end_of_the_queue()
+            except NotRunning:
+                return  # the end has come: nothing is left to be committed
+
+    def _reach_the_end_of_the_queue(self) -> Awaitable[None]:
+        over = asyncio.Event()
+        over.set()  # it is to stand in the queue, not to hold it up
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.post(_Turn(over=over), None, None, reached)
+        return reached
 
     # --- asking ---
 
@@ -205,7 +215,6 @@ class Coordinator:
             if not self._queue:
                 if self._closed:
                     return
-                self._went_idle.set()
                 self._work.clear()
                 await self._work.wait()
                 continue
