@@ -332,7 +332,7 @@ async def test_a_look_that_is_older_than_our_claim_takes_nothing_from_us(
 ) -> None:
     run = await begin(crowd, "worker")
     await crowd.app.signal(run.id, go, 7)
-    await hear_running(crowd, notes)
+    await hear_running(notes)
     before = replace(await row(crowd, run), owner=worker_id(crowd.apps[1]), fence=1)
     worker = crowd.app._engine().worker
     assert worker is not None
@@ -349,7 +349,7 @@ async def test_a_look_at_a_run_that_is_gone_stops_its_body(
 ) -> None:
     run = await begin(crowd, "worker")
     await crowd.app.signal(run.id, go, 7)
-    await hear_running(crowd, notes)
+    await hear_running(notes)
     bus.lost = 1
     theirs = crowd.apps[1]._engine().coordinator
     mine = await row(crowd, run)

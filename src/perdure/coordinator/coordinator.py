@@ -246,12 +246,13 @@ class Coordinator:
         """What is queued, up to a bound. A heavy op closes its batch: what it leads to is then done while what came
         after it is written."""
         queue = self._queue
-        if not self._heavies and len(queue) <= limits.batch_ops_max:  # nearly always
+        ops_max = min(self._store.batch_ops, limits.batch_ops_max)
+        if not self._heavies and len(queue) <= ops_max:  # nearly always
             batch = list(queue)
             queue.clear()
             return batch
         batch = []
-        while queue and len(batch) < limits.batch_ops_max:
+        while queue and len(batch) < ops_max:
             if batch and type(queue[0][0]) is _Turn:
                 break  # it stands alone
             posted = queue.popleft()

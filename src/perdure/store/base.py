@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from perdure.model import limits
 from perdure.model.clock import Clock
 from perdure.model.ops import Op
 from perdure.model.outcomes import Wake
@@ -124,6 +125,9 @@ class Store(ABC):
     lifecycle: bool = True
     # How long a write may take before its caller gives up: a store that has to wait for others gives up before that.
     patience_s: float = 30.0
+    # Ops that go into one batch if there are more. While a batch is written, the answers to the one before lead to the
+    # next: where the store works beside this process, two halves keep both busy, and with one of all each waits.
+    batch_ops: int = limits.batch_ops_max
     # What the body of a transaction in this database is, if it can have one: a plain function or a coroutine function.
     transacts: Literal["def", "async def"] | None = None
     # Set by the engine while it is open, called in its loop with what other processes have committed: a hint that may

@@ -71,6 +71,7 @@ _may_be_tried_again = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError
 class PostgresStore(PostgresReads, Backend):
     """A namespace in a schema."""
 
+    batch_ops = 500
     needs_beats = True
     transacts = "async def"
 
