@@ -21,8 +21,10 @@ from perdure.store.base import Look, Store
 log = logging.getLogger("perdure.recovery")
 
 _sweep_runs = 1000
-# What costs a read of its own (waits with filters, rules, starts that were put off) is asked for at each fifth look.
+# What costs a read of its own (waits with filters, rules, starts that were put off) is asked for at each fifth look;
+# where others tell of it, at each tenth.
 _looks_per_thorough = 5
+_looks_per_thorough_with_hints = 10
 
 # Hears what a look has found, and whether it is a thorough one.
 Hear = Callable[[Look, bool], None]
@@ -54,10 +56,12 @@ class Recovery(Service):
         self._spawn("look", self._run)
 
     async def _run(self) -> None:
+        hints = self._store.sends_hints
+        every = _looks_per_thorough_with_hints if hints else _looks_per_thorough
         for nth in itertools.count(1):
             # Or many workers that were started at once would all ask at the same instant, for ever.
             await asyncio.sleep(self._poll_s * (0.75 + self._jitter() / 2))
-            await self.look(thorough=nth % _looks_per_thorough == 0)
+            await self.look(thorough=nth % every == 0)
 
     async def look(self, *, thorough: bool) -> None:
         """Ask what there is to do; tell the others, adopt what dead workers left, heal a slice of the parked runs."""

@@ -25,7 +25,7 @@ from perdure.store.optimistic.known import FAN_OUTS, Known
 from perdure.store.optimistic.needs import Incomplete, Looks, Need
 from perdure.store.optimistic.placing import EXACT, Placing
 from perdure.store.optimistic.tables import OptimisticTables
-from perdure.store.optimistic.wait_rows import queue_part
+from perdure.store.optimistic.wait_rows import queue_part, watching
 from perdure.store.prefetch import Wanted, wanted
 
 log = logging.getLogger("perdure.store")
@@ -326,12 +326,22 @@ def _effects(known: Known, op: ops.AdvanceCursor | ops.CommitEffects) -> Iterabl
             yield from look(known, effect.op)
 
 
+def _fan_out(known: Known, op: ops.FanOut) -> Iterable[Need]:
+    for position in known.fan_outs[:1]:
+        event = known.fan_out_events.get(position)
+        if event is None:
+            yield ("event_at", position)
+        else:
+            yield watching(event, op.limit + 1)
+
+
 _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
     ops.Suspend: _suspend,
     ops.RecordSend: _record_send,
     ops.Emit: _emit,
     ops.Put: _put,
     ops.ApplyOutbox: _apply_outbox,
+    ops.FanOut: _fan_out,
     ops.FireTimers: lambda known, op: [("deadlines", op.limit + 1), ("expiries", op.limit + 1)],
     ops.Recover: lambda known, op: [("orphans", (), op.limit), ("workers",)],
     ops.AdvanceCursor: _effects,

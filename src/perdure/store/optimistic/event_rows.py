@@ -97,7 +97,8 @@ class EventRows(LookedAt):
         nth = position - self._base
         if 0 < nth <= len(self._events):
             return self._unless_trimmed(self._events[nth - 1])
-        return self._unless_trimmed(self._answer("event_at", position))
+        known = self._known.fan_out_events.get(position)
+        return self._unless_trimmed(known or self._answer("event_at", position))
 
     def _unless_trimmed(self, event: EventRecord | None) -> EventRecord | None:
         return None if event is None or event.position <= self._trim else event

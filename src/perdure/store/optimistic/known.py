@@ -15,6 +15,7 @@ from typing import Final
 from perdure.model.records import (
     ChannelRecord,
     CursorRecord,
+    EventRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
@@ -93,6 +94,8 @@ class Known:
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
         self.channels: dict[tuple[str, str], ChannelRecord | None] = {}
         self.fan_outs: list[int] = []
+        # The events there, as far as they were seen: an event never changes, and while it stands there it stays.
+        self.fan_out_events: dict[int, EventRecord] = {}
         self.seq = 0  # greater than any number in what is known
         self.head = 0  # the newest event that was heard of
 
@@ -103,7 +106,13 @@ class Known:
         self.units.clear()
         self.workflows.clear()
         self.channels.clear()
-        self.fan_outs.clear()
+        self.put_fan_outs([])
+
+    def put_fan_outs(self, positions: list[int]) -> None:
+        """The events that have more runs to resume."""
+        self.fan_outs[:] = positions
+        for gone in self.fan_out_events.keys() - set(positions):
+            del self.fan_out_events[gone]
 
     def learn_run(self, found: Slice) -> Slice:
         """A slice that was just read: what is known of another version of it is worth nothing."""
@@ -140,7 +149,7 @@ class Known:
             self.workflows.clear()
             self.channels.clear()
         elif unit == FAN_OUTS:
-            self.fan_outs.clear()
+            self.put_fan_outs([])
 
     def trim(self, touched: Iterable[str]) -> None:
         """Drop what is at rest or too large among the runs a batch touched, and the oldest over the bound."""

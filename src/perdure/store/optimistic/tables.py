@@ -6,6 +6,8 @@ Nothing is written here. `changes` is what the batch rests on and what it writes
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.model.ids import Ids
 from perdure.model.outcomes import Wake
 from perdure.model.records import RunRecord
@@ -211,8 +213,15 @@ class OptimisticTables(
         known.workflows.update(self._put_workflows)
         known.channels.update(self._put_channels)
         if self._fan_outs is not None and FAN_OUTS in known.units:
-            known.fan_outs[:] = [placing.at(one) for one in self._fan_outs]
+            known.put_fan_outs([placing.at(one) for one in self._fan_outs])
+            self._remember_fan_outs(placing)
         known.trim(self._seen.keys() | self._work.keys())
+
+    def _remember_fan_outs(self, placing: Placing) -> None:
+        for position in self._new_fan_outs:
+            event = self._events[position - self._base - 1]
+            placed = replace(event, position=placing.at(position))
+            self._known.fan_out_events[placed.position] = placed
 
 
 def _change(old: RunRecord, new: RunRecord) -> RunChange:

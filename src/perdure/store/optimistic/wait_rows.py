@@ -14,7 +14,7 @@ from perdure.model.records import (
     can_end,
     entity_text,
 )
-from perdure.store.optimistic.needs import Looks
+from perdure.store.optimistic.needs import Looks, Need
 from perdure.store.optimistic.rows import LookedAt
 
 _by_target = ("run", "topic", "queue")
@@ -77,14 +77,11 @@ class WaitRows(LookedAt):
 
     def topic_watchers(self, event: EventRecord, limit: int) -> list[WatcherRecord]:
         self._rest_on(("topic", event.type))
-        entity = entity_text(event.entity_type, event.entity_id)
         added = self._added_on.get(("topic", event.type), {}).values()
         asked = limit
         while True:
             # The position is that of an event that is there, or greater than any.
-            stored = self._answer(
-                "watching", event.type, entity, event.position, event.recorded_at, asked
-            )
+            stored = self._answer(*watching(event, asked))
             there = self._still_there((*stored, *added))
             found = [one for one in there if can_end(one, event)]
             if len(found) >= limit or len(stored) < asked:
@@ -236,6 +233,12 @@ class WaitRows(LookedAt):
     def _is_buffered(self, signal: SignalRecord) -> bool:
         kept = self._inside(signal.run_id)
         return kept is not None and signal.signal_id in (kept.signals or ())
+
+
+def watching(event: EventRecord, limit: int) -> Need:
+    """Who waits for an event, longest first."""
+    entity = entity_text(event.entity_type, event.entity_id)
+    return "watching", event.type, entity, event.position, event.recorded_at, limit
 
 
 def _key(watcher: WatcherRecord) -> WatcherKey:

@@ -289,7 +289,7 @@ def _learn_units(looks: Looks, row: Any) -> None:
     for kind, name, version in _decode_units(row["units"] or "[]"):
         looks.learn_unit((kind, name), version)
         if (kind, name) == FAN_OUTS and row["fan_outs"] is not None:
-            looks.known.fan_outs[:] = decode_positions(row["fan_outs"])
+            looks.known.put_fan_outs(decode_positions(row["fan_outs"]))
     for name, version, watched, newest in _decode_topics(row["topics"] or "[]"):
         looks.learn_unit(("topic", name), version)
         looks.known.topics[name] = Topic(version, watched, newest)
@@ -307,6 +307,7 @@ def _learn_runs(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
     if row["watchers"] is not None:
         inside = {one[1] for one in asked["inside"]} | _around(on_run, row)
         _fill({run_id: kept for run_id, kept in found.items() if run_id in inside}, row)
+        on_run += decode_watchers(row["on_inside"])
     for _, run_id in asked["on_run"]:
         if run_id in found:
             found[run_id].on_run = {}
@@ -339,6 +340,8 @@ def _answer(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
     for event in decode_events(row["events"] or "[]"):
         answers["event", event.event_id] = event
         answers["event_at", event.position] = event
+        if event.position in looks.known.fan_outs:
+            looks.known.fan_out_events[event.position] = event
     for parent_id, run_id in decode_pairs(row["children"] or "[]"):
         answers["children", parent_id].append(run_id)
     answers.update(
@@ -361,7 +364,7 @@ def _rows(needs: list[Need], *names: str) -> str | None:
 def _fill(found: dict[str, Slice], row: Any) -> None:
     """What belongs to the runs."""
     for kept in found.values():
-        kept.watchers, kept.signals, kept.cursors = {}, {}, {}
+        kept.watchers, kept.signals, kept.cursors, kept.on_run = {}, {}, {}, {}
     for watcher in decode_watchers(row["watchers"]):
         watchers = found[watcher.run_id].watchers
         assert watchers is not None

@@ -24,6 +24,7 @@ create or replace function {schema}.fetch_v1(
     out cursors json,
     out unfinished json,
     out on_run json,
+    out on_inside json,
     out children json,
     out steps json,
     out keys json,
@@ -190,6 +191,10 @@ begin
         from (select distinct unnest(v_inside) as run_id) as i join signals as s on s.run_id = i.run_id;
         select coalesce(json_agg({cursor as json of c}), '[]') into cursors
         from (select distinct unnest(v_inside) as run_id) as i join cursors as c on c.run_id = i.run_id;
+        -- Who waits for them too: at their end that is asked of each.
+        select coalesce(json_agg({watcher as json of w}), '[]') into on_inside
+        from (select distinct unnest(v_inside) as run_id) as i
+        join watchers as w on w.kind = 'run' and w.target = i.run_id and w.target <> '';
         -- (An expression has no index: without it the primary key would do as well, to a planner that sees no rows.)
         select coalesce(json_agg({step as json of s}), '[]') into unfinished
         from (select distinct unnest(v_inside) as run_id) as i
