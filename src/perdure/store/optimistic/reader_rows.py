@@ -89,7 +89,6 @@ class ReaderRows(LookedAt):
 
     def put_parked(self, parked: ParkedRecord) -> None:
         self._rest_on(("consumer", parked.consumer), bump=True)
-        self._keep_event()
         self._parked[parked.consumer, parked.position, parked.subscription] = parked
 
     def delete_parked(self, parked: ParkedRecord) -> None:
@@ -110,7 +109,6 @@ class ReaderRows(LookedAt):
 
     def put_deferred(self, deferred: DeferredRecord) -> None:
         self._rest_on(_deferred, bump=True)
-        self._keep_event()
         self._deferred[deferred.position, deferred.subscription] = deferred
 
     def delete_deferred(self, deferred: DeferredRecord) -> None:
@@ -118,10 +116,6 @@ class ReaderRows(LookedAt):
         self._deferred[deferred.position, deferred.subscription] = None
 
     # --- all of them ---
-
-    def _keep_event(self) -> None:
-        """An event is needed from now on: whoever trims the ledger at this moment must see it, or be seen."""
-        self._rest_on(LEDGER, bump=True)
 
     def oldest_needed(self, idle_before: int) -> tuple[int, str] | None:
         if ("consumers",) in self.missing:
