@@ -23,6 +23,8 @@ _takers = 2
 
 # --- workflows -----------------------------------------------------------------------------------
 
+# Steps last in real time: a real process is to be killed in the midst of one, and no clock of ours reaches into it.
+
 
 @step
 async def act_slowly(label: str) -> str:

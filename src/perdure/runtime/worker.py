@@ -549,8 +549,8 @@ class Worker(Service):
 
     async def _load_lost(self) -> None:
         """After an unknown outcome: a start or claim may have made runs ours that never came into memory."""
-        # Committed after whatever was in doubt, so the rows below are decided.
-        # What it recovers is by the way. A life sign would do as well, but it would revive a lease that is lost.
+        # Committed after whatever was in doubt, so the rows below are decided; what it recovers is by the way. (A life
+        # sign would revive a lease that is lost.)
         await self._coordinator.submit(ops.Recover(limit=1))
         running = RunFilter(statuses=("running",))
         after: tuple[int, str] | None = None
