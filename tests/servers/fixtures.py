@@ -4,12 +4,12 @@ The shared server is started by the first test that asks for it, in whichever pr
 by all others. It ends with the run: with the process that the user started, not with the one that happened to start
 the server.
 
-PERDURE_TEST_POSTGRES=<URL> has the tests use a running server instead. Without any server tests are skipped and say so;
-with PERDURE_TEST_REQUIRE_SERVERS=1, which `make test` and `.ci/run` set, they fail.
+PERDURE_TEST_POSTGRES=<URL> and PERDURE_TEST_REDIS=<URL> have the tests use running servers instead. Without any server
+tests are skipped and say so; with PERDURE_TEST_REQUIRE_SERVERS=1, which `make test` and `.ci/run` set, they fail.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +25,10 @@ from servers.postgres import (
 )
 from servers.premises import Guarded, Premises
 from servers.process import ServerMissing, ServerProcess
+from servers.valkey import (
+    ADDRESS_VARIABLE as REDIS_VARIABLE,
+)
+from servers.valkey import ValkeyAddress, ValkeyProcess, new_namespace, running_valkey
 
 _guarded = pytest.StashKey[Guarded]()
 _started = pytest.StashKey[list[ServerProcess]]()
@@ -145,6 +149,63 @@ def shared_postgres(premises: Premises, started: list[ServerProcess]) -> Postgre
             started.append(server)
             known.write_text(server.url)
         return PostgresAddress(known.read_text())
+
+
+# --- Valkey ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def valkey_server(pytestconfig: pytest.Config, premises: Premises) -> ValkeyAddress:
+    """The Valkey that all tests of this run share."""
+    if url := os.environ.get(REDIS_VARIABLE):
+        return running_valkey(url, REDIS_VARIABLE)
+    try:
+        return shared_valkey(premises, pytestconfig.stash[_started])
+    except ServerMissing as missing:
+        without_server(missing)
+
+
+@pytest.fixture
+def redis_url(valkey_server: ValkeyAddress) -> str:
+    """The URL of a server that all tests share: take a namespace too."""
+    return valkey_server.url
+
+
+@pytest.fixture
+def lend_redis_namespace(valkey_server: ValkeyAddress) -> Iterator[Callable[[], str]]:
+    """Call it for an empty namespace of this test's own, as often as needed."""
+    lent: list[str] = []
+
+    def lend() -> str:
+        lent.append(new_namespace())
+        return lent[-1]
+
+    yield lend
+    if lent:
+        valkey_server.clear(*lent)
+
+
+@pytest.fixture
+def valkey_process(premises: Premises) -> Iterator[ValkeyProcess]:
+    """A running Valkey of this test's own, to stop, kill and restart."""
+    try:
+        server = ValkeyProcess(premises)
+    except ServerMissing as missing:
+        without_server(missing)
+    with server:
+        yield server
+
+
+def shared_valkey(premises: Premises, started: list[ServerProcess]) -> ValkeyAddress:
+    """The one server of the run. Whoever comes first starts it, and adds it to `started`."""
+    known = premises.path / "valkey.url"
+    with premises.alone("valkey"):
+        if not known.exists():
+            server = ValkeyProcess(premises)
+            server.start()
+            started.append(server)
+            known.write_text(server.url)
+        return ValkeyAddress(known.read_text())
 
 
 def without_server(missing: ServerMissing) -> NoReturn:

@@ -1,7 +1,7 @@
 """The server's clock as a client knows it: never ahead, close behind, and never back."""
 
 from perdure.model.clock import SystemClock
-from perdure.store.postgres.ticking import ServerClock
+from perdure.store.ticking import ServerClock
 from perdure.testing import VirtualClock
 
 

@@ -9,7 +9,7 @@ from perdure.model.ids import Ids
 from perdure.store.base import Store
 from perdure.store.urls import without_password
 
-_known = "memory://  sqlite:///path  postgresql://host/database  (redis:// is coming)"
+_known = "memory://  sqlite:///path  postgresql://host/database  redis://host"
 
 
 def open_store(
@@ -63,6 +63,16 @@ def _postgres(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle
     return PostgresStore(url, namespace=namespace, clock=clock, ids=ids, lifecycle=lifecycle)
 
 
+def _redis(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool) -> Store:
+    try:
+        from perdure.store.redis.store import RedisStore
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        raise StoreRefused("Redis needs a driver: pip install 'perdure[redis]'") from error
+    return RedisStore(url, namespace=namespace, clock=clock, ids=ids, lifecycle=lifecycle)
+
+
 def _namespaced(path: str, namespace: str | None) -> str:
     """A namespace is a file of its own: shop.db and namespace eu give shop.eu.db."""
     if namespace is None or not path:
@@ -76,4 +86,8 @@ _makers: dict[str, Callable[[str, str | None, Clock, Ids, bool], Store]] = {
     "sqlite": _sqlite,
     "postgresql": _postgres,
     "postgres": _postgres,
+    "redis": _redis,
+    "rediss": _redis,
+    "valkey": _redis,
+    "valkeys": _redis,
 }

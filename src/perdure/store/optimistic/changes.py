@@ -1,7 +1,7 @@
 """What a batch rests on, and what it writes: one value, which the backend turns into one call."""
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +24,9 @@ from perdure.model.records import (
     WorkerRecord,
     WorkflowRecord,
 )
+
+# The end of the ledger before a batch; those it appends follow. No ledger reaches it.
+UNPLACED: Final = 2**62
 
 
 def born_version(batch_id: str) -> int:
@@ -86,6 +89,8 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     runs: list[SeenRun]
     units: list[SeenUnit]
 
+    # As they were, of those that change or go: who keeps indexes by hand takes them out by that.
+    runs_before: dict[str, RunRecord]
     new_runs: list[RunRecord]
     changed_runs: list[RunChange]
     renewed_runs: list[RunRecord]
@@ -95,16 +100,16 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     gone_steps: list[tuple[str, int, str]]
     past_steps: list[tuple[str, int]]
     new_watchers: list[WatcherRecord]
-    gone_watchers: list[tuple[str, str, int]]
+    gone_watchers: list[WatcherRecord]
     new_signals: list[SignalRecord]
-    gone_signals: list[str]
+    gone_signals: list[SignalRecord]
     put_cursors: list[CursorRecord]
     new_items: list[ItemRecord]
-    gone_items: list[str]
+    gone_items: list[ItemRecord]
     new_keys: list[KeyRecord]
     gone_keys: list[KeyRecord]
     new_letters: list[DeadLetterRecord]
-    gone_letters: list[str]
+    gone_letters: list[DeadLetterRecord]
     new_events: list[EventRecord]
     new_fan_outs: list[int]
     gone_fan_outs: list[int]
@@ -124,6 +129,17 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     gone_outbox: list[str]
     claims: list[ops.ClaimRuns]
 
+    @property
+    def needs_head(self) -> bool:
+        """Whether the end of the ledger matters: something is appended, placed, or judged by it."""
+        if self.new_events or self.new_runs or self.head is not None or self.judges_time:
+            return True
+        return (
+            any(one.position >= UNPLACED for one in self.put_cursors)
+            or any(one.position >= UNPLACED for one in self.put_subscriptions)
+            or any(one.after >= UNPLACED for one in self.new_watchers)
+        )
+
 
 class Conflict(msgspec.Struct, frozen=True, gc=False):
     """What the batch rests on was overtaken: nothing was written. All that is named is to be looked at anew."""
@@ -133,6 +149,14 @@ class Conflict(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
     head: int = 0
     now: int = 0
+
+
+def everything(changes: Changes) -> Conflict:
+    """When nobody says what was overtaken, all that the decision looked at may be."""
+    return Conflict(
+        runs=tuple(one.run_id for one in changes.runs),
+        units=tuple((one.kind, one.name) for one in changes.units),
+    )
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

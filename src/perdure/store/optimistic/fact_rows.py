@@ -17,7 +17,7 @@ class FactRows(LookedAt):
         self._keys: dict[tuple[str, str], KeyRecord | None] = {}  # as this batch left them
         self._gone_keys: dict[tuple[str, str], KeyRecord] = {}
         self._letters: dict[str, DeadLetterRecord | None] = {}
-        self._gone_letters: dict[str, None] = {}
+        self._gone_letters: dict[str, DeadLetterRecord] = {}
 
     def _forget_run(self, run_id: str) -> None:
         super()._forget_run(run_id)
@@ -94,5 +94,5 @@ class FactRows(LookedAt):
             return
         self._mine(letter.run_id)
         if dead_letter_id not in self._letters:
-            self._gone_letters[dead_letter_id] = None
+            self._gone_letters[dead_letter_id] = letter
         self._letters[dead_letter_id] = None

@@ -26,9 +26,10 @@ what is known from batch to batch; the answers to all others count for one batch
     ("workers",), ("workflow", name, version), ("channel", kind, name)
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
-from perdure.store.optimistic.known import Known, Slice, Unit
+from perdure.store.optimistic.known import CATALOGUE, FAN_OUTS, LEDGER, Known, Slice, Unit
 
 Need = tuple[Any, ...]
 
@@ -95,3 +96,24 @@ class Looks:
         if self._units.setdefault(unit, version) != version:
             self.are_overtaken = True
         self.known.learn_unit(unit, version)
+
+
+def units_of(need: Need) -> Iterable[Unit]:
+    """The units by whose version an answer counts."""
+    match need[0]:
+        case "unit":
+            yield need[1], need[2]
+        case "queue" | "items":
+            yield "queue", need[1]
+        case "consumer" | "parked":
+            yield "consumer", need[1]
+        case "subscription":
+            yield "subscription", need[1]
+        case "deferred":
+            yield "deferred", ""
+        case "first_position" | "consumers":
+            yield LEDGER
+        case "fan_outs":
+            yield FAN_OUTS
+        case "workflow" | "channel":
+            yield CATALOGUE

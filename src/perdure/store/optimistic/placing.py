@@ -26,9 +26,9 @@ from perdure.model.outcomes import (
     Wake,
 )
 from perdure.model.records import Completion, RunRecord, StepRecord
+from perdure.store.optimistic.changes import UNPLACED
 from perdure.store.optimistic.known import Slice
 
-UNPLACED: Final = 2**62  # the end of the ledger before the batch; those it appends follow
 # The first digits of every number from there on that a batch can reach.
 MARK: Final = str(UNPLACED)[:14]
 _number = re.compile(rf"{MARK}\d{{5}}")

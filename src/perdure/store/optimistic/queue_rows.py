@@ -16,7 +16,7 @@ class QueueRows(LookedAt):
     def __init__(self, looks: Looks) -> None:
         super().__init__(looks)
         self._added_items: dict[str, ItemRecord] = {}
-        self._gone_items: dict[str, None] = {}
+        self._gone_items: dict[str, ItemRecord] = {}
         self._put_cursors: dict[tuple[str, tuple[str, str, str, str]], CursorRecord] = {}
 
     # --- queues ---
@@ -57,7 +57,7 @@ class QueueRows(LookedAt):
     def delete_item(self, item: ItemRecord) -> None:
         self._rest_on(("queue", item.queue), bump=True)
         if self._added_items.pop(item.item_id, None) is None:
-            self._gone_items[item.item_id] = None
+            self._gone_items[item.item_id] = item
 
     # --- cursors ---
 

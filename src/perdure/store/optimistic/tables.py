@@ -12,6 +12,7 @@ from perdure.model.ids import Ids
 from perdure.model.outcomes import Wake
 from perdure.model.records import RunRecord
 from perdure.store.optimistic.changes import (
+    UNPLACED,
     Changes,
     RunChange,
     SeenRun,
@@ -23,7 +24,7 @@ from perdure.store.optimistic.fact_rows import FactRows
 from perdure.store.optimistic.known import FAN_OUTS, NEW
 from perdure.store.optimistic.needs import Incomplete, Looks
 from perdure.store.optimistic.outbox_rows import OutboxRows
-from perdure.store.optimistic.placing import UNPLACED, Placing
+from perdure.store.optimistic.placing import Placing
 from perdure.store.optimistic.queue_rows import QueueRows
 from perdure.store.optimistic.reader_rows import ReaderRows
 from perdure.store.optimistic.run_rows import RunRows
@@ -89,6 +90,11 @@ class OptimisticTables(
             judges_time=self._judges_time(),
             runs=self._seen_runs(),
             units=units,
+            runs_before={
+                one: self._seen[one].run
+                for one in (*self._put_runs, *self._deleted)
+                if one in self._seen
+            },
             new_runs=[self._work[one].run for one in self._new_runs],
             changed_runs=changed,
             renewed_runs=renewed,
@@ -98,16 +104,16 @@ class OptimisticTables(
             gone_steps=list(self._gone_steps),
             past_steps=self._past_steps,
             new_watchers=list(self._added_watchers.values()),
-            gone_watchers=list(self._gone_watchers),
+            gone_watchers=list(self._gone_watchers.values()),
             new_signals=list(self._added_signals.values()),
-            gone_signals=list(self._gone_signals),
+            gone_signals=list(self._gone_signals.values()),
             put_cursors=list(self._put_cursors.values()),
             new_items=list(self._added_items.values()),
-            gone_items=list(self._gone_items),
+            gone_items=list(self._gone_items.values()),
             new_keys=[one for _, one in sorted(self._keys.items()) if one is not None],
             gone_keys=[one for _, one in sorted(self._gone_keys.items())],
             new_letters=[one for one in self._letters.values() if one is not None],
-            gone_letters=list(self._gone_letters),
+            gone_letters=list(self._gone_letters.values()),
             new_events=self._events,
             new_fan_outs=self._new_fan_outs,
             gone_fan_outs=self._gone_fan_outs,

@@ -30,14 +30,14 @@ class WaitRows(LookedAt):
     def __init__(self, looks: Looks) -> None:
         super().__init__(looks)
         self._added_watchers: dict[WatcherKey, WatcherRecord] = {}
-        self._gone_watchers: dict[WatcherKey, None] = {}
+        self._gone_watchers: dict[WatcherKey, WatcherRecord] = {}
         # By kind and target, those on runs, topics and queues.
         self._added_on: dict[tuple[str, str], dict[WatcherKey, WatcherRecord]] = {}
         self._opened: set[str] = set()  # topics that somebody waits for since this batch
         self._doubtful: set[str] = set()  # topics that perhaps nobody waits for any more
         self.decides_time = False  # a deadline was found to have passed
         self._added_signals: dict[str, SignalRecord] = {}
-        self._gone_signals: dict[str, None] = {}
+        self._gone_signals: dict[str, SignalRecord] = {}
 
     # --- watchers ---
 
@@ -187,7 +187,7 @@ class WaitRows(LookedAt):
     def _remove_watcher(self, watcher: WatcherRecord) -> None:
         key = _key(watcher)
         if self._added_watchers.pop(key, None) is None:
-            self._gone_watchers[key] = None
+            self._gone_watchers[key] = watcher
         elif watcher.kind in _by_target:
             self._added_on[watcher.kind, watcher.target].pop(key, None)
 
@@ -219,7 +219,7 @@ class WaitRows(LookedAt):
         assert mine.signals is not None
         mine.signals.pop(signal.signal_id, None)
         if self._added_signals.pop(signal.signal_id, None) is None:
-            self._gone_signals[signal.signal_id] = None
+            self._gone_signals[signal.signal_id] = signal
 
     def expired_signals(self, limit: int) -> list[SignalRecord]:
         stored = self._first_of(limit + 1, self._has_expired_there, "expiries")

@@ -7,9 +7,9 @@ import asyncpg
 import msgspec
 
 from perdure.model import ops
+from perdure.model.records import WatcherRecord
 from perdure.store.optimistic.changes import Changes, Conflict, Written
 from perdure.store.optimistic.known import Slice
-from perdure.store.optimistic.placing import UNPLACED
 from perdure.store.postgres.connecting import Connection
 from perdure.store.postgres.fetching import RunRow, as_json
 from perdure.store.postgres.statements import Statements
@@ -19,7 +19,6 @@ _rest: Final = (
     "renewed_runs",
     "gone_runs",
     "new_letters",
-    "gone_letters",
     "gone_keys",
     "new_fan_outs",
     "gone_fan_outs",
@@ -52,14 +51,6 @@ _decode_claimed = msgspec.json.Decoder(list[_Claimed]).decode
 def is_overtaken(error: asyncpg.PostgresError) -> bool:
     """Whether the server found by itself, while writing, that what the decision saw is no longer so."""
     return isinstance(error, asyncpg.UniqueViolationError) or error.sqlstate == _missing_rows_state
-
-
-def everything(changes: Changes) -> Conflict:
-    """When nobody says what was overtaken, all that the decision looked at may be."""
-    return Conflict(
-        runs=tuple(one.run_id for one in changes.runs),
-        units=tuple((one.kind, one.name) for one in changes.units),
-    )
 
 
 async def apply(
@@ -110,7 +101,7 @@ def parameters_of(changes: Changes) -> dict[str, Any]:
         "seq": changes.seq,
         "seq_before": changes.seq_before,
         "born": changes.born,
-        "needs_head": _needs_head(changes),
+        "needs_head": changes.needs_head,
         "judges_time": changes.judges_time,
         "head": changes.head,
         "units": as_json(changes.units),
@@ -120,12 +111,12 @@ def parameters_of(changes: Changes) -> dict[str, Any]:
         "new_steps": as_json(changes.new_steps),
         "put_steps": as_json(changes.put_steps),
         "new_watchers": as_json(changes.new_watchers),
-        "gone_watchers": as_json(_named(changes.gone_watchers, "run_id", "path", "ix")),
+        "gone_watchers": as_json(map(_watcher_key, changes.gone_watchers)),
         "new_signals": as_json(changes.new_signals),
-        "gone_signals": as_json(changes.gone_signals),
+        "gone_signals": as_json(one.signal_id for one in changes.gone_signals),
         "put_cursors": as_json(changes.put_cursors),
         "new_items": as_json(changes.new_items),
-        "gone_items": as_json(changes.gone_items),
+        "gone_items": as_json(one.item_id for one in changes.gone_items),
         "new_keys": as_json(changes.new_keys),
         "new_events": as_json(changes.new_events),
         "claims": as_json(map(_claim, changes.claims)),
@@ -133,19 +124,12 @@ def parameters_of(changes: Changes) -> dict[str, Any]:
     }
 
 
-def _needs_head(changes: Changes) -> bool:
-    """Whether the end of the ledger matters: something is appended, placed, or judged by it."""
-    if changes.new_events or changes.new_runs or changes.head is not None or changes.judges_time:
-        return True
-    return (
-        any(one.position >= UNPLACED for one in changes.put_cursors)
-        or any(one.position >= UNPLACED for one in changes.put_subscriptions)
-        or any(one.after >= UNPLACED for one in changes.new_watchers)
-    )
-
-
 def _named(rows: Iterable[tuple[Any, ...]], *names: str) -> Iterable[dict[str, Any]]:
     return (dict(zip(names, row, strict=True)) for row in rows)
+
+
+def _watcher_key(watcher: WatcherRecord) -> dict[str, Any]:
+    return {"run_id": watcher.run_id, "path": watcher.path, "ix": watcher.ix}
 
 
 def _claim(op: ops.ClaimRuns) -> dict[str, Any]:
@@ -161,6 +145,8 @@ def _rest_of(changes: Changes) -> str | None:
     rest: dict[str, Any] = {name: rows for name in _rest if (rows := getattr(changes, name))}
     if changes.trim is not None:
         rest["trim"] = changes.trim
+    if changes.gone_letters:
+        rest["gone_letters"] = [one.dead_letter_id for one in changes.gone_letters]
     if changes.past_steps:
         rest["past_steps"] = list(_named(changes.past_steps, "run_id", "generation"))
     if changes.gone_steps:

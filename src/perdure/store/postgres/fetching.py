@@ -35,8 +35,8 @@ from perdure.store.decoding import (
     decode_workflows,
     first,
 )
-from perdure.store.optimistic.known import CATALOGUE, FAN_OUTS, LEDGER, Slice, Topic, Unit
-from perdure.store.optimistic.needs import Looks, Need
+from perdure.store.optimistic.known import CATALOGUE, FAN_OUTS, Slice, Topic
+from perdure.store.optimistic.needs import Looks, Need, units_of
 from perdure.store.postgres.connecting import Connection
 from perdure.store.postgres.statements import Statements
 
@@ -118,7 +118,7 @@ class Fetcher:
         self, connection: Connection, looks: Looks, asked: dict[str, list[Need]]
     ) -> int:
         runs = {need[1] for kind in ("run", "step", "steps", "letters") for need in asked[kind]}
-        units = {unit for kind in asked for need in asked[kind] for unit in _units_of(need)}
+        units = {unit for kind in asked for need in asked[kind] for unit in units_of(need)}
         row = await self.row(
             connection,
             "fetch",
@@ -264,25 +264,6 @@ _seldom: dict[str, tuple[str, tuple[str, ...], Callable[[str], list[Any]]]] = {
 _lists = frozenset(
     {"steps", "letters", "items", "deadlines", "expiries", "finished", "consumers", "workers"}
 )
-
-
-def _units_of(need: Need) -> Iterable[Unit]:
-    """The units by whose version an answer counts."""
-    match need[0]:
-        case "unit":
-            yield need[1], need[2]
-        case "queue" | "items":
-            yield "queue", need[1]
-        case "consumer" | "parked":
-            yield "consumer", need[1]
-        case "subscription":
-            yield "subscription", need[1]
-        case "deferred":
-            yield "deferred", ""
-        case "first_position" | "consumers":
-            yield LEDGER
-        case "fan_outs":
-            yield FAN_OUTS
 
 
 def _learn_units(looks: Looks, row: Any) -> None:

@@ -11,7 +11,7 @@ from perdure.errors import StoreRefused
 from perdure.store.postgres import opening
 from perdure.store.postgres.connecting import Connection, Options, connect
 from perdure.store.postgres.statements import Statements
-from perdure.store.postgres.ticking import ServerClock
+from perdure.store.ticking import ServerClock
 
 
 class Pulse:

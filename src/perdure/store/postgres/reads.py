@@ -35,7 +35,7 @@ from perdure.store.listing import (
 from perdure.store.postgres.connecting import Connection
 from perdure.store.postgres.fetching import Fetcher, workflows_json
 from perdure.store.postgres.statements import Statement, Statements, statement
-from perdure.store.postgres.ticking import ServerClock
+from perdure.store.ticking import ServerClock
 
 Found = TypeVar("Found")
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from perdure.store.optimistic.placing import MARK, UNPLACED
+from perdure.store.optimistic.changes import UNPLACED
+from perdure.store.optimistic.placing import MARK
 from perdure.store.sql import RECORDS, load_queries
 
 _sql_types: Final[dict[type, str]] = {int: "bigint", bool: "boolean", str: "text"}

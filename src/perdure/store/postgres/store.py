@@ -24,7 +24,7 @@ from perdure.model.records import OutboxRecord
 from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
 from perdure.store.beating import Beating
 from perdure.store.borrowing import execute_postgres
-from perdure.store.optimistic.changes import Changes, Conflict, Written
+from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
 from perdure.store.postgres import committing, opening
@@ -41,11 +41,11 @@ from perdure.store.postgres.fetching import Fetcher
 from perdure.store.postgres.hints import Hint, Hints
 from perdure.store.postgres.lending import Pool, close
 from perdure.store.postgres.pulse import Pulse
-from perdure.store.postgres.reaching import Reaching
 from perdure.store.postgres.reads import PostgresReads
 from perdure.store.postgres.statements import Statements
-from perdure.store.postgres.ticking import ServerClock
 from perdure.store.postgres.transacting import Transactor
+from perdure.store.reaching import Reaching
+from perdure.store.ticking import ServerClock
 from perdure.store.transaction import Transaction
 from perdure.store.urls import without_password
 
@@ -88,7 +88,7 @@ class PostgresStore(PostgresReads, Backend):
         self._fetcher = Fetcher(self._statements, self._clock.now, lambda: self.worker_id)
         self._decider = Decider(self, ids, lifecycle)
         self._writer: Connection | None = None
-        self._reaching = Reaching()
+        self._reaching = Reaching(is_lost)
         self._readers: Pool | None = None
         self._bodies: Pool | None = None
         self._transactor = Transactor(self._decider, self._fetch_on, self._write_on, self._settle)
@@ -327,7 +327,7 @@ class PostgresStore(PostgresReads, Backend):
             if is_lost(error):
                 raise BatchUnknown(f"the connection was lost: {error}") from error
             if isinstance(error, asyncpg.PostgresError) and committing.is_overtaken(error):
-                return committing.everything(changes)
+                return everything(changes)
             if not isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
                 raise
             raise self._refused_by_server(error) from error

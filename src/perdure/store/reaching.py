@@ -12,11 +12,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from perdure.store.postgres.connecting import is_lost
-
 Answer = TypeVar("Answer")
 
-log = logging.getLogger("perdure.store.postgres")
+log = logging.getLogger("perdure.store")
 
 # Of the time that callers wait: they are to hear that nothing happened rather than nothing at all.
 _patience_share: Final = 0.8
@@ -31,7 +29,8 @@ class Reaching:
     an app whose server stays away can be closed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_lost: Callable[[BaseException], bool]) -> None:
+        self._is_lost = is_lost  # whether an error says that the server is away
         self.patience_s = 30.0
         self._away_since: float | None = None
 
@@ -45,7 +44,7 @@ class Reaching:
                 self._away_since = None
                 return answer
             except BaseException as error:
-                if not is_lost(error) or not self._is_worth_waiting(began, pause_s):
+                if not self._is_lost(error) or not self._is_worth_waiting(began, pause_s):
                     raise
                 if pause_s == _pause_longest_s:
                     log.warning("the server cannot be reached, all wait for it: %s", error)

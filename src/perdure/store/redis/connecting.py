@@ -1,0 +1,211 @@
+"""The way to the server: what a URL says, a client, and whether the server keeps what it is given.
+
+redis-py's own way of trying again is switched off: what was sent and not answered may have been done, and only the
+store knows how to find out.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from perdure.errors import StoreRefused
+from perdure.store.redis.layout import Layout
+from perdure.store.redis.scripts import script
+from perdure.store.urls import without_password
+
+log = logging.getLogger("perdure.store.redis")
+
+Client = Any  # of one server, or of a cluster: the calls are the same
+
+_connect_s: Final = 10.0
+_connections_max: Final = 8
+_version_min: Final = (6, 2)
+_relaxed: Final = "?durability=relaxed accepts that"
+
+# A server that is away, is starting, or has just become a replica of another.
+_away: Final = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.BusyLoadingError,
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+    exceptions.MasterDownError,
+    exceptions.TryAgainError,
+    OSError,
+    TimeoutError,
+)
+
+
+class Options(NamedTuple):
+    """What a URL says."""
+
+    url: str  # without what is ours
+    relaxed: bool
+
+    @property
+    def shown(self) -> str:
+        return without_password(self.url)
+
+
+def parse_url(url: str) -> Options:
+    """Raises StoreRefused for what no client could use."""
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower().replace("valkey", "redis")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    durability = options.pop("durability", "strict")
+    if durability not in ("strict", "relaxed"):
+        raise StoreRefused(
+            f"{without_password(url)!r}: durability is strict or relaxed, not {durability}"
+        )
+    plain = urlunsplit((scheme, parts.netloc, parts.path, urlencode(options), ""))
+    try:
+        BlockingConnectionPool.from_url(plain).make_connection()  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError, AttributeError, exceptions.RedisError) as error:
+        raise StoreRefused(
+            f"{without_password(url)!r} is no address of a Redis: {error}"
+        ) from error
+    return Options(plain, durability == "relaxed")
+
+
+def address_of(place: Any) -> str:
+    """Where a pool of connections, or a URL, leads to."""
+    pool = BlockingConnectionPool.from_url(place) if isinstance(place, str) else place
+    known = pool.connection_kwargs
+    host = known.get("path") or f"{known.get('host', 'localhost')}:{known.get('port', 6379)}"
+    return f"{host}/{known.get('db') or 0}"
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the server could not be reached, or was lost on the way."""
+    return isinstance(error, _away)
+
+
+async def connect(options: Options) -> Client:
+    """A client of the server, or of the cluster that it belongs to."""
+    client = _client(options)
+    try:
+        info = await client.info("cluster")
+    except BaseException:
+        await client.aclose()
+        raise
+    if not info.get("cluster_enabled"):
+        return client
+    await client.aclose()
+    cluster = RedisCluster.from_url(options.url, **_common(), cluster_error_retry_attempts=1)
+    try:
+        await cluster.initialize()
+    except BaseException:
+        await cluster.aclose()
+        raise
+    return cluster
+
+
+def _client(options: Options) -> Client:
+    pool = BlockingConnectionPool.from_url(
+        options.url, max_connections=_connections_max, timeout=_connect_s, **_common()
+    )
+    client = Redis(connection_pool=pool)
+    client.auto_close_connection_pool = True
+    return client
+
+
+def _common() -> dict[str, Any]:
+    return {
+        "socket_connect_timeout": _connect_s,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),
+        "decode_responses": False,
+        "protocol": 2,
+    }
+
+
+async def run_script(client: Client, layout: Layout, name: str, *arguments: Any) -> Any:
+    """What a script says; one that the server does not know yet is sent to it."""
+    one = script(name)
+    try:
+        return await client.execute_command("EVALSHA", one.sha, 1, layout.tag, *arguments)
+    except exceptions.NoScriptError:
+        return await client.execute_command("EVAL", one.text, 1, layout.tag, *arguments)
+
+
+# --- whether it may be trusted ---
+
+
+async def check_server(client: Client, options: Options, layout: Layout) -> None:
+    """Raises StoreRefused, with the reason and what to do."""
+    info = await _info(client, layout)
+    version = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
+    if version < _version_min:
+        raise StoreRefused(
+            f"{options.shown} is Redis {info['redis_version']}; perdure needs 6.2 or newer"
+        )
+    if info["role"] != "master":
+        raise StoreRefused(
+            f"{options.shown} is a replica, which takes no writes: give the address of the primary"
+        )
+    policy = str(info["maxmemory_policy"])
+    if policy.startswith("allkeys"):
+        raise StoreRefused(
+            f"{options.shown} drops keys when its memory is full (maxmemory-policy {policy}): runs would vanish "
+            "piece by piece; set maxmemory-policy noeviction"
+        )
+    for reason in await _leaks(client, layout, info, policy):
+        if not options.relaxed:
+            raise StoreRefused(f"{options.shown} {reason}; {_relaxed}")
+        log.warning("%s %s", options.shown, reason)
+
+
+async def _leaks(client: Client, layout: Layout, info: Mapping[str, Any], policy: str) -> list[str]:
+    """By which ways the server may lose what it has acknowledged."""
+    found = []
+    if policy != "noeviction":
+        found.append(f"has the maxmemory-policy {policy}: set it to noeviction")
+    if not info["aof_enabled"]:
+        found.append(
+            "keeps no log of its writes (appendonly no): what it was told is gone when it stops; "
+            "set appendonly yes and appendfsync always"
+        )
+        return found
+    fsync = await _fsync(client, layout)
+    if fsync != "always":
+        found.append(
+            f"syncs its log {_fsync_words.get(fsync, fsync)} (appendfsync {fsync}): the last writes are lost with the "
+            "power; set appendfsync always"
+        )
+    return found
+
+
+_fsync_words = {
+    "everysec": "once a second only",
+    "no": "when the system likes",
+    "unknown": "nobody may know how",
+}
+
+
+async def _fsync(client: Client, layout: Layout) -> str:
+    """Hosted servers may not say."""
+    try:
+        answer = await _on_our_node(client, layout, "CONFIG", "GET", "appendfsync")
+    except exceptions.ResponseError:
+        return "unknown"
+    if isinstance(answer, Mapping):
+        answer = [part for pair in answer.items() for part in pair]
+    return str(answer[1].decode() if isinstance(answer[1], bytes) else answer[1])
+
+
+async def _info(client: Client, layout: Layout) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = await _on_our_node(client, layout, "INFO")
+    return found
+
+
+async def _on_our_node(client: Client, layout: Layout, *command: str) -> Any:
+    if isinstance(client, RedisCluster):
+        node = client.get_node_from_key(layout.tag)
+        return await client.execute_command(*command, target_nodes=node)
+    return await client.execute_command(*command)

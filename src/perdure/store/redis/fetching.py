@@ -1,0 +1,365 @@
+"""Needs to questions, and the answers back to what is known: all of them in one call (lua/ask.lua)."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.model.records import (
+    RUNNER,
+    ChannelRecord,
+    ConsumerRecord,
+    DeadLetterRecord,
+    DeferredRecord,
+    ItemRecord,
+    ParkedRecord,
+    SignalRecord,
+    StepRecord,
+    SubscriptionRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.store.optimistic.known import Slice, Topic
+from perdure.store.optimistic.needs import Looks, Need, units_of
+from perdure.store.redis import rows
+from perdure.store.redis.layout import SEP, Layout, moment, place
+from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, pairs
+
+Question = tuple[Any, ...]
+Answer = Any
+
+
+class Reply(msgspec.Struct, gc=False):
+    """What the script says."""
+
+    clock: int
+    head: int
+    commits: int
+    answers: list[Any]
+    insides: list[Any]
+
+
+Ask = Callable[[Sequence[Question]], Awaitable[Reply]]
+
+decode_step = msgspec.json.Decoder(StepRecord).decode
+decode_signal = msgspec.json.Decoder(SignalRecord).decode
+decode_item = msgspec.json.Decoder(ItemRecord).decode
+decode_letter = msgspec.json.Decoder(DeadLetterRecord).decode
+decode_consumer = msgspec.json.Decoder(ConsumerRecord).decode
+decode_subscription = msgspec.json.Decoder(SubscriptionRecord).decode
+decode_parked = msgspec.json.Decoder(ParkedRecord).decode
+decode_deferred = msgspec.json.Decoder(DeferredRecord).decode
+decode_workflow = msgspec.json.Decoder(WorkflowRecord).decode
+decode_channel = msgspec.json.Decoder(ChannelRecord).decode
+
+
+def workflow_names(workflows: Iterable[tuple[str, int]]) -> list[str]:
+    """As the index of runs that may be claimed is named."""
+    return [f"{name}:{version}" for name, version in dict.fromkeys(workflows)]
+
+
+class Fetcher:
+    """Looks needs up: each becomes a question or two, and takes the answers to them."""
+
+    def __init__(
+        self, layout: Layout, now: Callable[[], int], who: Callable[[], str | None]
+    ) -> None:
+        self._layout = layout
+        self._now = now
+        self._who = who  # asks: the worker of this process
+
+    async def fetch(self, ask: Ask, looks: Looks, needs: Iterable[Need]) -> None:
+        """Leave what was asked for among what is known and the answers."""
+        asked = list(needs)
+        units = sorted({unit for need in asked for unit in units_of(need)})
+        names = [f"{kind}{SEP}{name}" for kind, name in units]
+        questions: list[Question] = []
+        if names:
+            questions.append(("HMGET", self._layout.key("units"), *names))
+        places = []
+        for need in asked:
+            mine = self._questions(need)
+            places.append((need, len(questions), len(mine)))
+            questions += mine
+        reply = await ask(questions)
+        looks.known.head = max(looks.known.head, reply.head)
+        if names:
+            for unit, version in zip(units, reply.answers[0], strict=True):
+                looks.learn_unit(unit, int(version or 0))
+        learn_insides(looks, reply.insides)
+        for need, begin, count in places:
+            self._learn(looks, need, reply.answers[begin : begin + count])
+
+    # --- what is asked ---
+
+    def _questions(self, need: Need) -> list[Question]:
+        kind, *args = need
+        key = self._layout.key
+        match kind:
+            case "run" | "inside" | "event":
+                return [(kind, args[0])]
+            case "on_run":
+                return [("on_run", args[0]), ("run", args[0])]
+            case "children":
+                return [("children", args[0]), ("run", args[0])]
+            case "step":
+                run_id, generation, path = args
+                return [
+                    ("HGET", key("open", run_id), rows.open_field(generation, path)),
+                    ("HGET", key("steps", run_id, str(generation)), f"0:{path}"),
+                    ("run", run_id),
+                ]
+            case "steps":
+                run_id, generation = args
+                return [
+                    ("HVALS", key("open", run_id)),
+                    ("HVALS", key("steps", run_id, str(generation))),
+                    ("run", run_id),
+                ]
+            case "key":
+                return [("HGET", key("keys"), rows.key_field(*args))]
+            case "letter":
+                return [("HGET", key("letters"), args[0])]
+            case "letters":
+                return [
+                    ("page", f"letters:of:{args[0]}", "letters", 0, "-", "+", _all),
+                    ("run", args[0]),
+                ]
+            case (
+                "topic"
+                | "watching"
+                | "queue"
+                | "event_at"
+                | "position_at"
+                | "deadlines"
+                | "expiries"
+            ):
+                return [(kind, *args)]
+            case "items":
+                return [("items", args[0], "-", _all)]
+            case "next_event":
+                topic, entity, after, recorded_by, newest, repeats = args
+                by = -1 if recorded_by is None else recorded_by
+                return [("next_event", topic, entity, after, by, newest, repeats)]
+            case "first_position":
+                return [("first",)]
+            case "fan_outs":
+                return [("HKEYS", key("fan_outs"))]
+            case _:
+                return self._seldom(need)
+
+    def _seldom(self, need: Need) -> list[Question]:
+        kind, *args = need
+        key = self._layout.key
+        match kind:
+            case "unit":
+                return []
+            case "orphans":
+                gone, limit = args
+                return [("orphans", self._now(), self._who() or "", list(gone), limit)]
+            case "ready":
+                known, now, limit = args
+                return [("ready", workflow_names(known), moment(now), limit)]
+            case "ready_later":
+                known, now = args
+                return [("ready_later", workflow_names(known), moment(now))]
+            case "finished":
+                return [("finished", moment(args[0]), args[1])]
+            case "expired_keys":
+                return [("expired_keys", moment(self._now()), args[0])]
+            case "started_under":
+                return [("SCARD", key("root", args[0]))]
+            case "consumer":
+                return [("HGET", key("consumers"), args[0])]
+            case "consumers":
+                return [("HVALS", key("consumers"))]
+            case "subscription":
+                return [("HGET", key("subscriptions"), args[0])]
+            case "parked":
+                consumer, position, subscription = args
+                return [
+                    ("HGET", key("parked"), SEP.join((consumer, place(position), subscription)))
+                ]
+            case "deferred":
+                return [("HGET", key("deferred"), place(args[0]) + args[1])]
+            case "oldest_needed":
+                return [
+                    ("page", "parked:age", "parked", 17, "-", "+", _all),
+                    ("page", "deferred:all", "deferred", 0, "-", "+", _all),
+                    ("HVALS", key("subscriptions")),
+                    ("HGET", key("consumers"), RUNNER),
+                ]
+            case "workers":
+                return [("HGETALL", key("workers"))]
+            case "workflow":
+                return [("HGET", key("workflows"), f"{args[0]}{SEP}{args[1]:06d}")]
+            case "channel":
+                return [("HGET", key("channels"), f"{args[0]}{SEP}{args[1]}")]
+            case "outbox":
+                return [("HEXISTS", key("outbox"), args[0])]
+            case _:
+                raise AssertionError(f"nobody knows how to look up {need!r}")
+
+    # --- what is learnt ---
+
+    def _learn(self, looks: Looks, need: Need, answers: list[Answer]) -> None:
+        kind, *args = need
+        if kind in _about_a_run:
+            self._learn_of_run(looks, need, answers)
+            return
+        known = looks.known
+        match kind:
+            case "unit":
+                pass
+            case "topic":
+                version, watched, newest = answers[0]
+                looks.learn_unit(("topic", args[0]), int(version))
+                known.topics[args[0]] = Topic(int(version), bool(watched), int(newest))
+            case "workflow":
+                known.workflows[args[0], args[1]] = _one(decode_workflow, answers[0])
+            case "channel":
+                known.channels[args[0], args[1]] = _one(decode_channel, answers[0])
+            case "fan_outs":
+                known.put_fan_outs(sorted(map(int, answers[0])))
+            case "event" | "event_at":
+                looks.answers[need] = found = _one(decode_event, answers[0])
+                if found is not None and found.position in known.fan_outs:
+                    known.fan_out_events[found.position] = found
+            case _:
+                looks.answers[need] = _answer(need, answers)
+
+    def _learn_of_run(self, looks: Looks, need: Need, answers: list[Answer]) -> None:
+        kind, run_id, *args = need
+        if kind == "inside":
+            return  # among the insides, unless there is no such run
+        learn_run(looks, answers[-1])
+        match kind:
+            case "on_run":
+                kept = looks.known.runs.get(run_id)
+                if kept is not None:
+                    kept.on_run = _by_place(map(decode_watcher, answers[0]))
+            case "children":
+                looks.answers[need] = [one.decode() for one in answers[0]]
+            case "step":
+                looks.answers[need] = _one(decode_step, answers[0] or answers[1])
+            case "steps":
+                found = (decode_step(one) for one in (*answers[0], *answers[1]))
+                looks.answers[need] = [one for one in found if one.generation == args[0]]
+            case "letters":
+                looks.answers[need] = list(map(decode_letter, answers[0]))
+
+
+_all = 1_000_000_000
+_about_a_run = frozenset({"run", "inside", "on_run", "children", "step", "steps", "letters"})
+
+
+def _answer(need: Need, answers: list[Answer]) -> Any:
+    """The answer to a need that is about nothing remembered."""
+    found = answers[0]
+    match need[0]:
+        case "key":
+            return _one(decode_key, found)
+        case "letter":
+            return _one(decode_letter, found)
+        case "watching" | "deadlines":
+            return list(map(decode_watcher, found))
+        case "queue":
+            items, waiting = found
+            return list(map(decode_item, items)), list(map(decode_watcher, waiting))
+        case "items":
+            _, _, put_before, limit = need
+            items = map(decode_item, found)
+            return [one for one in items if put_before is None or one.put_at < put_before][:limit]
+        case "expiries":
+            return list(map(decode_signal, found))
+        case "next_event":
+            return _one(decode_event, found)
+        case "first_position" | "position_at":
+            return int(found)
+        case "orphans" | "ready" | "ready_later" | "finished":
+            return [one.decode() for one in found]
+        case "expired_keys":
+            return list(map(decode_key, found))
+        case "started_under":
+            return min(found, need[2])
+        case "consumer":
+            return _one(decode_consumer, found)
+        case "consumers":
+            return sorted(map(decode_consumer, found), key=lambda one: one.name)
+        case "subscription":
+            return _one(decode_subscription, found)
+        case "parked":
+            return _one(decode_parked, found)
+        case "deferred":
+            return _one(decode_deferred, found)
+        case "oldest_needed":
+            return _oldest_needed(need[1], answers)
+        case "workers":
+            return [rows.decode_worker(*one) for one in pairs(found)]
+        case "outbox":
+            return bool(found)
+        case _:
+            raise AssertionError(f"nobody knows how to read {need!r}")
+
+
+def _oldest_needed(idle_before: int, answers: list[Answer]) -> tuple[int, str] | None:
+    """The first event that a parked or deferred row of some age still needs, or a rule that has to catch up with it."""
+    parked, deferred, rules, runner = answers
+    needed = [
+        (one.position, one.consumer)
+        for one in map(decode_parked, parked)
+        if one.parked_at >= idle_before
+    ]
+    needed += [
+        (one.position, one.subscription)
+        for one in map(decode_deferred, deferred)
+        if one.deferred_at >= idle_before
+    ]
+    reader = _one(decode_consumer, runner)
+    for rule in map(decode_subscription, rules):
+        moved_at = max(rule.created_at, reader.advanced_at if reader else rule.created_at)
+        if rule.behind is not None and rule.enabled and moved_at >= idle_before:
+            needed.append((rule.behind + 1, rule.name))
+    return min(needed, default=None)
+
+
+def learn_run(looks: Looks, row: Sequence[bytes | None]) -> Slice | None:
+    """A run alone, or that there is none."""
+    found = decode_run(row)
+    if found is None:
+        assert row[0] is not None
+        looks.learn_none(row[0].decode())
+        return None
+    kept, seq = found
+    looks.known.seq = max(looks.known.seq, seq)
+    looks.learn_run(kept)
+    return kept
+
+
+def learn_insides(looks: Looks, insides: Iterable[Any]) -> None:
+    """Runs with all that belongs to them."""
+    for row, waits, signals, cursors, unfinished, on_run in insides:
+        found = decode_run(row)
+        if found is None:
+            looks.learn_none(row[0].decode())
+            continue
+        kept, seq = found
+        run = kept.run
+        kept.watchers = {(one.path, one.ix): one for one in map(decode_watcher, waits)}
+        kept.signals = {one.signal_id: one for one in map(decode_signal, signals)}
+        places = (rows.decode_cursor(run.run_id, *one) for one in pairs(cursors))
+        kept.cursors = {(one.branch, one.topic, one.entity, one.filter): one for one in places}
+        steps = map(decode_step, unfinished)
+        kept.steps = {one.path: one for one in steps if one.generation == run.generation}
+        kept.on_run = _by_place(map(decode_watcher, on_run))
+        looks.known.seq = max(looks.known.seq, seq)
+        looks.learn_run(kept)
+
+
+def _by_place(watchers: Iterable[WatcherRecord]) -> dict[tuple[str, str, int], WatcherRecord]:
+    return {(one.run_id, one.path, one.ix): one for one in watchers}
+
+
+def _one(decode: Callable[[Any], Any], found: Any) -> Any:
+    """The one that was asked for, if it is there."""
+    return None if found is None else decode(found)

@@ -1,0 +1,82 @@
+"""What is kept where. Every key of a namespace begins with one hash tag: all are on one node of a cluster.
+
+    meta               hash   what the namespace says of itself: its schema, the code it needs, its epoch
+    head               hash   position, recorded_at: where the ledger ends; commits: how many batches there were
+    units              hash   versions of what several processes may decide about at once
+    commits            hash   batch id -> where the ledger ended before it; "" if it was not and never will be committed
+    commits:age        zset   those by age
+    counts             hash   rows of each table, as they come and go
+
+    run:<id>           hash   born, state, published (JSON); status, owner, fence, ready; position, change, seq, created
+    open:<id>          hash   its steps that wait or will be tried again, by generation and path
+    steps:<id>:<gen>   hash   all others, by number of superseding and path
+    waits:<id>         hash   what it waits for, by path and number
+    signals:<id>       hash   what is buffered for it, by id
+    cursors:<id>       hash   how far its branches have seen topics
+    children:<id>      set    the runs it started that live
+
+    runs, runs:status:<status>, runs:workflow:<name>, runs:entity:<entity>, runs:parent:<id>, runs:tag:<name>,
+    runs:tag:<name>\\0<value>
+                       zset   for listings: when a run was made, and its id
+    runs:finished      zset   when it ended, and its id
+    ready:<name>:<v>   zset   from when on it may be claimed, and its id
+    ready_names        set    which of those there are, or were
+    owners, owned:<worker>    who runs something, and what
+    root:<event id>    set    runs that the chain of one event has started
+
+    watch:<kind>:<target>     zset   who waits, longest first; of a topic also watch:about:<topic>\\0<entity>
+    matches            zset   those that a filter must be asked about
+    deadlines, expiries       zset   what ends by time
+    signal_ids         hash   id of a buffered signal -> its run
+
+    events             stream  position -> id, type, about, time, at, row
+    type:<topic>       stream  the positions of its events, and whether each only repeats the one before
+    newest             hash    topic -> position of its newest event
+    event_ids          hash    id -> position
+    times, about:<entity>     zset   by when things happened
+    topic:<topic>\\0<entity>    zset   positions
+    fan_outs           hash    events with more runs to resume
+
+    queue:<name>       zset   items in order; items: hash, id -> row; queues: set of those that hold something
+    keys               hash   keys_of:<run> set, keys:expiry zset
+    letters            hash   letters:all, letters:of:<run> zset
+    consumers, subscriptions, parked, deferred, workers, workflows, channels, outbox   hash   (and zsets of their order)
+
+All zsets but those of positions have the score 0 and are ordered by their members, byte by byte: a time or a position
+of fixed width, then ids. So an index is what it is in a database of tables, (opened_at, run_id, path, ix), and a page
+begins after any place, whether it is still there or not. Members and rows are made here: the scripts only move them.
+"""
+
+from typing import Final
+
+# Between parts of a member. No name and no id can hold it.
+SEP: Final = "\0"
+# Times may be before 1970.
+_time_base: Final = 10**17
+
+
+def moment(time_us: int) -> str:
+    """A time as part of a member."""
+    return f"{time_us + _time_base:018d}"
+
+
+def time_of(member: str) -> int:
+    """The time that a member begins with."""
+    return int(member[:18]) - _time_base
+
+
+def place(position: int) -> str:
+    """A position, or a sequence number, as part of a member."""
+    return f"{position:016d}"
+
+
+class Layout:
+    """The names of the keys of one namespace."""
+
+    def __init__(self, namespace: str | None) -> None:
+        # Also the one key that every script is called with: it says which node is meant.
+        self.tag = "{perdure}" if namespace is None else f"{{perdure:{namespace}}}"
+        self.prefix = f"{self.tag}:"
+
+    def key(self, *parts: str) -> str:
+        return self.prefix + ":".join(parts)

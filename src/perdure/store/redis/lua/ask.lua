@@ -1,0 +1,653 @@
+-- Questions about the rows, answered from one moment. ARGV[1] is a list of them, {name, arguments…}: one of those below,
+-- or a command of the server. The answer is {clock, where the ledger ends, how many
+-- batches there were, answers, insides}, where `insides` has all that belongs to the runs that
+-- somebody asked for inside, or who wait for what was asked about: that is what ending their wait takes.
+local questions = cmsgpack.unpack(ARGV[1])
+local around, around_ids = {}, {}
+
+local function remember(run)
+    if not around_ids[run] then
+        around_ids[run] = true
+        table.insert(around, run)
+    end
+end
+
+-- Byte by byte, whatever the language of the server: as the zsets are ordered.
+local function is_before(one, other)
+    for nth = 1, math.min(#one, #other) do
+        local mine, its = string.byte(one, nth), string.byte(other, nth)
+        if mine ~= its then
+            return mine < its
+        end
+    end
+    return #one < #other
+end
+
+-- A watcher by its place in an index, <18 digits><run>\0<path>\0<ix>: its row, or false.
+local function watcher_at(member)
+    local cut = string.find(member, '\0', 19, true)
+    local run = string.sub(member, 19, cut - 1)
+    return call('HGET', prefix .. 'waits:' .. run, string.sub(member, cut + 1)), run
+end
+
+-- Whoever waits by an index, in its order, from a place on; `counts` says who of them does.
+local function watchers(key, from, upto, limit, counts)
+    local found, offset = {}, 0
+    while #found < limit do
+        local page = call('ZRANGEBYLEX', key, from, upto, 'LIMIT', offset, 500)
+        for _, member in ipairs(page) do
+            local row, run = watcher_at(member)
+            if row and #found < limit and (not counts or counts(row)) then
+                table.insert(found, {member, row, run})
+            end
+        end
+        if #page < 500 then
+            break
+        end
+        offset = offset + 500
+    end
+    return found
+end
+
+local function rows_of(found)
+    local rows = {}
+    for nth, one in ipairs(found) do
+        rows[nth] = one[2]
+    end
+    return rows
+end
+
+-- Two lists in the order of their members, as one.
+local function merged(one, other, limit)
+    for _, each in ipairs(other) do
+        table.insert(one, each)
+    end
+    table.sort(one, function(mine, its) return is_before(mine[1], its[1]) end)
+    while #one > limit do
+        table.remove(one)
+    end
+    return one
+end
+
+local function event_at(position)
+    return call('XRANGE', prefix .. 'events', entry(position), entry(position))[1] or false
+end
+
+local function events_at(positions)
+    local found = {}
+    for _, position in ipairs(positions) do
+        local event = event_at(position)
+        if event then
+            table.insert(found, event)
+        end
+    end
+    return found
+end
+
+-- The place of the first event that was recorded at a time or later: found by halving, for time only goes up.
+local function first_since(time)
+    local oldest = call('XRANGE', prefix .. 'events', '-', '+', 'COUNT', 1)[1]
+    local low = oldest and number_of(oldest[1]) or 1
+    local high = tonumber(call('HGET', prefix .. 'head', 'position') or '0') + 1
+    while low < high do
+        local middle = math.floor((low + high) / 2)
+        local at = call('XRANGE', prefix .. 'events', entry(middle), '+', 'COUNT', 1)[1]
+        if at and tonumber(at[2][10]) < time then
+            low = middle + 1
+        else
+            high = middle
+        end
+    end
+    return low
+end
+
+-- The positions of a topic's events after a place, or before one, some at a time: {position, repeats the one before}.
+local function positions_of(topic, about, after, upto, newest)
+    local found = {}
+    if about == '' then
+        local key = prefix .. 'type:' .. topic
+        local page = newest and call('XREVRANGE', key, entry(upto), entry(after + 1), 'COUNT', 64)
+            or call('XRANGE', key, entry(after + 1), entry(upto), 'COUNT', 64)
+        for nth, one in ipairs(page) do
+            found[nth] = {number_of(one[1]), one[2][2] == '1'}
+        end
+    elseif string.sub(about, 1, 4) == 'run/' then
+        -- Its timeline is short: read whole, then sorted.
+        for _, member in ipairs(call('ZRANGE', prefix .. 'about:' .. about, 0, -1)) do
+            local position = tonumber(string.sub(member, 19))
+            local event = position > after and position <= upto and event_at(position)
+            if event and event[2][4] == topic then
+                table.insert(found, {position, false})
+            end
+        end
+        table.sort(found, function(one, other)
+            if newest then
+                return one[1] > other[1]
+            end
+            return one[1] < other[1]
+        end)
+    else
+        local key = prefix .. 'topic:' .. topic .. '\0' .. about
+        local low, high = '(' .. whole(after), whole(upto)
+        local page = newest and call('ZREVRANGEBYSCORE', key, high, low, 'LIMIT', 0, 64)
+            or call('ZRANGEBYSCORE', key, low, high, 'LIMIT', 0, 64)
+        for nth, one in ipairs(page) do
+            found[nth] = {tonumber(string.sub(one, 2)), string.sub(one, 1, 1) == '1'}
+        end
+    end
+    return found
+end
+
+local ask = {}
+
+-- --- for decisions ---
+
+ask.run = run_row
+
+function ask.inside(run)
+    remember(run)
+    return ''
+end
+
+-- Who waits for a run to end.
+function ask.on_run(run)
+    local found = watchers(prefix .. 'watch:run:' .. run, '-', '+', math.huge)
+    for _, one in ipairs(found) do
+        remember(one[3])
+    end
+    return rows_of(found)
+end
+
+function ask.children(run)
+    local children = call('SMEMBERS', prefix .. 'children:' .. run)
+    for _, child in ipairs(children) do
+        remember(child)
+    end
+    return children
+end
+
+-- Whether anybody waits for a topic, its version, and where its newest event is.
+function ask.topic(topic)
+    return {
+        call('HGET', prefix .. 'units', 'topic\0' .. topic) or '0',
+        call('EXISTS', prefix .. 'watch:topic:' .. topic),
+        call('HGET', prefix .. 'newest', topic) or '0',
+    }
+end
+
+-- Who waits for an event, longest first: two walks, for any entity and for the event's own.
+function ask.watching(topic, about, position, recorded_at, limit)
+    local function counts(row)
+        local after, deadline = string.match(row, '^(%d+):(%d*):')
+        return tonumber(after) < position and (deadline == '' or tonumber(deadline) >= recorded_at)
+    end
+    local key = prefix .. 'watch:about:' .. topic .. '\0'
+    local found = watchers(key, '-', '+', limit, counts)
+    if about ~= '' then
+        found = merged(found, watchers(key .. about, '-', '+', limit, counts), limit)
+    end
+    for _, one in ipairs(found) do
+        remember(one[3])
+    end
+    return rows_of(found)
+end
+
+-- The first items of a queue, and who has waited longest for one.
+function ask.queue(queue, limit)
+    local waiting = watchers(prefix .. 'watch:queue:' .. queue, '-', '+', limit)
+    for _, one in ipairs(waiting) do
+        remember(one[3])
+    end
+    return {ask.items(queue, '-', limit), rows_of(waiting)}
+end
+
+function ask.event(id)
+    local position = call('HGET', prefix .. 'event_ids', id)
+    return position and event_at(tonumber(position)) or false
+end
+
+ask.event_at = event_at
+
+-- The first event of a topic after a place, or the newest one. Times are those of recording: they go up with places.
+function ask.next_event(topic, about, after, recorded_by, newest, repeats)
+    local upto = tonumber(call('HGET', prefix .. 'head', 'position') or '0')
+    if recorded_by >= 0 then
+        upto = math.min(upto, first_since(recorded_by + 1) - 1)
+    end
+    while true do
+        local page = positions_of(topic, about, after, upto, newest)
+        for _, one in ipairs(page) do
+            if repeats or not one[2] then
+                local event = event_at(one[1])
+                -- A run's own facts are not marked in its timeline, and never repeat.
+                if event then
+                    return event
+                end
+            end
+            if newest then
+                upto = one[1] - 1
+            else
+                after = one[1]
+            end
+        end
+        if #page == 0 then
+            return false
+        end
+    end
+end
+
+function ask.position_at(time)
+    return whole(first_since(time) - 1)
+end
+
+-- The place of the oldest event that is kept.
+function ask.first()
+    local oldest = call('XRANGE', prefix .. 'events', '-', '+', 'COUNT', 1)[1]
+    return oldest and whole(number_of(oldest[1])) or '1'
+end
+
+function ask.deadlines(limit)
+    return rows_of(watchers(prefix .. 'deadlines', '-', '+', limit))
+end
+
+-- <18 digits><16 digits>\0<run>\0<id>
+function ask.expiries(limit)
+    local found = {}
+    for _, member in ipairs(call('ZRANGEBYLEX', prefix .. 'expiries', '-', '+', 'LIMIT', 0, limit)) do
+        local run, id = string.match(string.sub(member, 35), '^%z([^%z]*)%z(.*)$')
+        local row = call('HGET', prefix .. 'signals:' .. run, id)
+        if row then
+            table.insert(found, row)
+        end
+    end
+    return found
+end
+
+-- Who is said to run something and is not among those who live.
+local function dead_owners(living)
+    local lives, dead = {}, {}
+    for _, worker in ipairs(living) do
+        lives[worker] = true
+    end
+    for _, owner in ipairs(call('SMEMBERS', prefix .. 'owners')) do
+        if not lives[owner] and call('EXISTS', prefix .. 'owned:' .. owner) == 1 then
+            table.insert(dead, owner)
+        end
+    end
+    return dead
+end
+
+-- Workers whose lease has not run out, and the one who asks, if it has a row.
+local function living_workers(now, asker)
+    local living = {}
+    local all = call('HGETALL', prefix .. 'workers')
+    for nth = 1, #all, 2 do
+        if all[nth] == asker or number_of(all[nth + 1]) > now then
+            table.insert(living, all[nth])
+        end
+    end
+    return living
+end
+
+-- Running runs that nobody runs, or one of those who are gone.
+function ask.orphans(now, asker, gone, limit)
+    local found = {}
+    local function add(owner)
+        for _, run in ipairs(call('ZRANGEBYLEX', prefix .. 'owned:' .. owner, '-', '+', 'LIMIT', 0, limit)) do
+            table.insert(found, {run})
+        end
+    end
+    local counted = {}
+    for _, owner in ipairs(dead_owners(living_workers(now, asker))) do
+        counted[owner] = true
+        add(owner)
+    end
+    for _, owner in ipairs(gone) do
+        if not counted[owner] then
+            add(owner)
+        end
+    end
+    local runs = {}
+    for nth, one in ipairs(merged(found, {}, limit)) do
+        runs[nth] = one[1]
+    end
+    return runs
+end
+
+-- Runs of these workflows that are due, oldest first.
+function ask.ready(workflows, now, limit)
+    local found = {}
+    for _, workflow in ipairs(workflows) do
+        local due = call('ZRANGEBYLEX', prefix .. 'ready:' .. workflow, '-', '(' .. now .. '\255', 'LIMIT', 0, limit)
+        for _, member in ipairs(due) do
+            table.insert(found, {member})
+        end
+    end
+    local runs = {}
+    for nth, one in ipairs(merged(found, {}, limit)) do
+        runs[nth] = string.sub(one[1], 19)
+    end
+    return runs
+end
+
+-- The first of each workflow that are not due yet.
+function ask.ready_later(workflows, now)
+    local runs = {}
+    for _, workflow in ipairs(workflows) do
+        local later = call('ZRANGEBYLEX', prefix .. 'ready:' .. workflow, '[' .. now .. '\255', '+', 'LIMIT', 0, 10)
+        for _, member in ipairs(later) do
+            table.insert(runs, string.sub(member, 19))
+        end
+    end
+    return runs
+end
+
+-- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they mean would
+-- become another run's.
+function ask.finished(before, limit)
+    local runs, offset = {}, 0
+    while #runs < limit do
+        local page = call('ZRANGEBYLEX', prefix .. 'runs:finished', '-', '(' .. before, 'LIMIT', offset, 500)
+        for _, member in ipairs(page) do
+            local run = string.sub(member, 19)
+            local is_needed = call('EXISTS', prefix .. 'watch:run:' .. run, prefix .. 'children:' .. run) > 0
+            if not is_needed and #runs < limit then
+                table.insert(runs, run)
+            end
+        end
+        if #page < 500 then
+            break
+        end
+        offset = offset + 500
+    end
+    return runs
+end
+
+function ask.expired_keys(now, limit)
+    local found = {}
+    local expired = call('ZRANGEBYLEX', prefix .. 'keys:expiry', '-', '(' .. now .. '\255', 'LIMIT', 0, limit)
+    for _, member in ipairs(expired) do
+        local row = call('HGET', prefix .. 'keys', string.sub(member, 19))
+        if row then
+            table.insert(found, row)
+        end
+    end
+    return found
+end
+
+-- --- for the engine ---
+
+-- Runs with all that is recorded of their present generation.
+function ask.load(runs)
+    local found = {}
+    for _, run in ipairs(runs) do
+        local row = run_row(run)
+        if row[2] then
+            local generation = call('HGET', prefix .. 'run:' .. run, 'generation')
+            table.insert(found, {
+                row,
+                call('HGETALL', prefix .. 'steps:' .. run .. ':' .. generation),
+                call('HGETALL', prefix .. 'open:' .. run),
+            })
+        end
+    end
+    return found
+end
+
+-- Everything recorded of a run.
+function ask.history(run)
+    local kept = call('HMGET', prefix .. 'run:' .. run, 'kept', 'generation')
+    local found = call('HVALS', prefix .. 'open:' .. run)
+    if kept[2] then
+        for generation = tonumber(kept[1] or '0'), tonumber(kept[2]) do
+            for _, row in ipairs(call('HVALS', prefix .. 'steps:' .. run .. ':' .. whole(generation))) do
+                table.insert(found, row)
+            end
+        end
+    end
+    return found
+end
+
+local function earliest(key)
+    local first = call('ZRANGEBYLEX', prefix .. key, '-', '+', 'LIMIT', 0, 1)[1]
+    return first and string.sub(first, 1, 18) or ''
+end
+
+-- From when on the first run of these workflows, or of all, may be claimed.
+function ask.first_ready(workflows)
+    local first = ''
+    for _, workflow in ipairs(workflows or call('SMEMBERS', prefix .. 'ready_names')) do
+        local at = earliest('ready:' .. workflow)
+        if at ~= '' and (first == '' or is_before(at, first)) then
+            first = at
+        end
+    end
+    return first
+end
+
+-- What a worker asks for once a second: the low ends of a few indexes, both ends of the ledger, workers and consumers, a
+-- handful; the next parked runs by age, each with whether it watches anything.
+function ask.look(now, asker, after, limit, workflows)
+    local living = living_workers(now, asker)
+    local since = call('HGET', prefix .. 'run:' .. after, 'created')
+    local from = since and '(' .. since .. after or '-'
+    local parked = {}
+    if limit > 0 then
+        for _, status in ipairs({'waiting', 'sleeping'}) do
+            local page = call('ZRANGEBYLEX', prefix .. 'runs:status:' .. status, from, '+', 'LIMIT', 0, limit)
+            for _, member in ipairs(page) do
+                table.insert(parked, {member})
+            end
+        end
+    end
+    local swept = {}
+    for nth, one in ipairs(merged(parked, {}, limit)) do
+        local run = string.sub(one[1], 19)
+        swept[nth] = {run, call('EXISTS', prefix .. 'waits:' .. run)}
+    end
+    return {
+        earliest('deadlines'),
+        earliest('expiries'),
+        ask.first_ready(workflows),
+        call('EXISTS', prefix .. 'fan_outs'),
+        call('EXISTS', prefix .. 'outbox'),
+        ask.first(),
+        call('HGET', prefix .. 'head', 'position') or '0',
+        #dead_owners(living),
+        living,
+        call('HVALS', prefix .. 'consumers'),
+        swept,
+    }
+end
+
+-- Of these runs, those whose status is not among the given.
+function ask.runs_in(runs, statuses, wanted)
+    local is_one, found = {}, {}
+    for _, status in ipairs(statuses) do
+        is_one[status] = true
+    end
+    for _, run in ipairs(runs) do
+        local row = run_row(run)
+        if row[2] and (is_one[row[5]] or false) == wanted then
+            table.insert(found, row)
+        end
+    end
+    return found
+end
+
+-- --- for people ---
+
+-- Runs from the newest to the oldest, by indexes alone: `groups` are alternatives that must hold all, {{key, …}, …}. The
+-- one with the fewest members leads, the others are asked about each. Looks at so many at most, and says where to go on.
+function ask.runs(groups, upto, from, limit)
+    local leading, fewest = nil, math.huge
+    for _, group in ipairs(groups) do
+        local size = 0
+        for _, key in ipairs(group) do
+            size = size + call('ZCARD', prefix .. key)
+        end
+        if size < fewest then
+            leading, fewest = group, size
+        end
+    end
+    local candidates = {}
+    local part = math.max(limit, 100)
+    local is_cut = false
+    for _, key in ipairs(leading) do
+        local page = call('ZREVRANGEBYLEX', prefix .. key, upto, from, 'LIMIT', 0, part)
+        for _, member in ipairs(page) do
+            table.insert(candidates, {member})
+        end
+        is_cut = is_cut or #page == part
+    end
+    table.sort(candidates, function(one, other) return is_before(other[1], one[1]) end)
+    local found, last = {}, ''
+    for nth = 1, math.min(#candidates, part) do
+        local member = candidates[nth][1]
+        local fits = true
+        for _, group in ipairs(groups) do
+            local is_in = group == leading
+            for _, key in ipairs(group) do
+                is_in = is_in or call('ZSCORE', prefix .. key, member)
+            end
+            fits = fits and is_in
+        end
+        last = member
+        if fits then
+            table.insert(found, run_row(string.sub(member, 19)))
+            if #found == limit then
+                return {found, last}
+            end
+        end
+    end
+    return {found, (is_cut or #candidates > part) and last or ''}
+end
+
+-- Who waits by an index, from a place on.
+function ask.watchers(key, from, upto, limit)
+    return rows_of(watchers(prefix .. key, from, upto, limit))
+end
+
+function ask.topic_watchers(topic, from, limit)
+    local plain = watchers(prefix .. 'watch:topic:' .. topic, from, '+', limit)
+    return rows_of(merged(plain, watchers(prefix .. 'watch:match:' .. topic, from, '+', limit), limit))
+end
+
+-- <topic>\0<entity>\0<18 digits><run>\0<path>\0<ix>
+function ask.matches(from, limit)
+    local found = {}
+    for _, member in ipairs(call('ZRANGEBYLEX', prefix .. 'matches', from, '+', 'LIMIT', 0, limit)) do
+        local row = watcher_at(string.match(member, '^[^%z]*%z[^%z]*%z(.*)$'))
+        if row then
+            table.insert(found, row)
+        end
+    end
+    return found
+end
+
+-- The rows of a table in the order of an index whose members are their names, or end with them.
+function ask.page(index, rows, cut, from, upto, limit)
+    local found = {}
+    for _, member in ipairs(call('ZRANGEBYLEX', prefix .. index, from, upto, 'LIMIT', 0, limit)) do
+        local row = call('HGET', prefix .. rows, string.sub(member, cut + 1))
+        if row then
+            table.insert(found, row)
+        end
+    end
+    return found
+end
+
+function ask.items(queue, from, limit)
+    return ask.page('queue:' .. queue, 'items', 16, from, '+', limit)
+end
+
+function ask.signal(id)
+    local run = call('HGET', prefix .. 'signal_ids', id)
+    return {
+        run and call('HGET', prefix .. 'signals:' .. run, id) or false,
+        call('HGET', prefix .. 'letters', id),
+        ask.event(id),
+    }
+end
+
+-- Events after a place, in order, of one type or all.
+function ask.events(topic, after, limit)
+    if topic == '' then
+        return call('XRANGE', prefix .. 'events', entry(after + 1), '+', 'COUNT', limit)
+    end
+    local places = call('XRANGE', prefix .. 'type:' .. topic, entry(after + 1), '+', 'COUNT', limit)
+    local positions = {}
+    for nth, one in ipairs(places) do
+        positions[nth] = number_of(one[1])
+    end
+    return events_at(positions)
+end
+
+-- The same about one entity: a timeline is short, so it is read whole.
+function ask.events_about(about, topic, after, limit)
+    local positions = {}
+    for _, member in ipairs(call('ZRANGE', prefix .. 'about:' .. about, 0, -1)) do
+        local position = tonumber(string.sub(member, 19))
+        if position > after then
+            table.insert(positions, position)
+        end
+    end
+    table.sort(positions)
+    local found = {}
+    for _, position in ipairs(positions) do
+        local event = event_at(position)
+        if event and (topic == '' or event[2][4] == topic) then
+            table.insert(found, event)
+            if #found == limit then
+                break
+            end
+        end
+    end
+    return found
+end
+
+-- By when things happened, of all or about one entity.
+function ask.events_by_time(about, from, limit)
+    local key = about == '' and 'times' or 'about:' .. about
+    local positions = {}
+    for nth, member in ipairs(call('ZRANGEBYLEX', prefix .. key, from, '+', 'LIMIT', 0, limit)) do
+        positions[nth] = tonumber(string.sub(member, 19))
+    end
+    return events_at(positions)
+end
+
+function ask.queues()
+    local found = {}
+    for _, queue in ipairs(call('SMEMBERS', prefix .. 'queues')) do
+        table.insert(found, {queue, call('ZCARD', prefix .. 'queue:' .. queue)})
+    end
+    return found
+end
+
+-- --- the answers ---
+
+local answers = {}
+for nth, question in ipairs(questions) do
+    local answer = ask[question[1]]
+    if answer then
+        answers[nth] = answer(unpack(question, 2))
+    else
+        answers[nth] = call(unpack(question))
+    end
+end
+
+-- What belongs to a run, and who waits for it to end: at its end that is asked of each.
+local insides = {}
+for nth, run in ipairs(around) do
+    insides[nth] = {
+        run_row(run),
+        call('HVALS', prefix .. 'waits:' .. run),
+        call('HVALS', prefix .. 'signals:' .. run),
+        call('HGETALL', prefix .. 'cursors:' .. run),
+        call('HVALS', prefix .. 'open:' .. run),
+        rows_of(watchers(prefix .. 'watch:run:' .. run, '-', '+', math.huge)),
+    }
+end
+
+local ends = call('HMGET', prefix .. 'head', 'position', 'commits')
+return {clock(), ends[1] or '0', ends[2] or '0', answers, insides}

@@ -1,0 +1,47 @@
+-- What every script begins with. KEYS[1] is the hash tag of the namespace: it says which node is meant, and all other
+-- keys begin with it.
+--
+-- Rows are texts that nobody here looks into. Numbers that may be greater than 2^53 (versions, fences) stay texts; a
+-- number becomes a text by `whole`, never by itself, which would round it.
+local prefix = KEYS[1] .. ':'
+local call = redis.call
+
+local function whole(number)
+    return string.format('%.0f', number)
+end
+
+-- Microseconds since 1970, by the server's clock.
+local function clock()
+    local time = call('TIME')
+    return time[1] .. string.format('%06d', tonumber(time[2]))
+end
+
+-- A stream names its entries by two numbers. Ours use the first.
+local function entry(position)
+    return whole(position) .. '-0'
+end
+
+local function number_of(id)
+    return tonumber(string.match(id, '^%d+'))
+end
+
+-- The values of many fields of a hash; false where there is none.
+local function fields_of(key, fields)
+    local values = {}
+    for first = 1, #fields, 1000 do
+        local last = math.min(first + 999, #fields)
+        for _, value in ipairs(call('HMGET', key, unpack(fields, first, last))) do
+            table.insert(values, value)
+        end
+    end
+    return values
+end
+
+local run_fields = {'born', 'state', 'published', 'status', 'owner', 'fence', 'ready', 'position', 'change', 'seq'}
+
+-- A run as store/redis/rows.py reads it: its id, and these fields of it.
+local function run_row(run)
+    local row = call('HMGET', prefix .. 'run:' .. run, unpack(run_fields))
+    table.insert(row, 1, run)
+    return row
+end

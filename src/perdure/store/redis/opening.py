@@ -1,0 +1,45 @@
+"""The first words with a server: what namespace there is, whether this code may use it, what has become of it."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from perdure.errors import StoreRefused
+from perdure.store.redis.connecting import Client, run_script
+from perdure.store.redis.layout import Layout
+
+# The layout that this code writes, and the oldest code that may use it, by the layout that it knows.
+schema_known: Final = 1
+min_code: Final = 1
+
+
+class Greeted(msgspec.Struct, frozen=True, gc=False):
+    """What the server said."""
+
+    clock: int
+    epoch: str
+    began: int  # how many batches there were when the epoch began: later ones may be lost
+    commits: int
+    head: int
+
+
+async def greet(client: Client, layout: Layout, new_id: Callable[[], str]) -> Greeted:
+    """Make the namespace if there is none; raises StoreRefused if it is not ours, or needs newer code."""
+    kind, *rest = await run_script(client, layout, "greet", schema_known, min_code, new_id())
+    if kind == b"foreign":
+        raise StoreRefused(
+            f"{layout.prefix}meta is no namespace of perdure but a {rest[0].decode()}; use another namespace"
+        )
+    clock, epoch, began, commits, head, needed = rest
+    if int(needed) > schema_known:
+        raise too_new(layout, int(needed))
+    return Greeted(int(clock), epoch.decode(), int(began), int(commits), int(head))
+
+
+def too_new(layout: Layout, needed: int) -> StoreRefused:
+    """What to say of a namespace that somebody else's newer code has renewed."""
+    return StoreRefused(
+        f"the namespace {layout.tag} needs code that knows version {needed}, and this code knows {schema_known}: "
+        "upgrade perdure"
+    )

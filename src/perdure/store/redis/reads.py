@@ -1,0 +1,345 @@
+"""Reads: each is one call, and so one moment."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.model.records import (
+    ChannelRecord,
+    ConsumerRecord,
+    DeadLetterRecord,
+    DeferredRecord,
+    EventRecord,
+    ItemRecord,
+    OutboxRecord,
+    ParkedRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    SubscriptionRecord,
+    WatcherRecord,
+    WorkflowRecord,
+)
+from perdure.model.status import LIVE, TERMINAL
+from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.decoding import in_order
+from perdure.store.redis import fetching
+from perdure.store.redis.fetching import Question, Reply, workflow_names
+from perdure.store.redis.layout import SEP, Layout, moment, place, time_of
+from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, key_field
+from perdure.store.ticking import ServerClock
+
+# After every member that begins with the same text.
+_LAST = "\U0010ffff"
+_statuses = tuple(sorted(LIVE | TERMINAL))
+_every_table = (
+    "steps",
+    "watchers",
+    "signals",
+    "keys",
+    "events",
+    "dead_letters",
+    "workers",
+    "workflows",
+    "cursors",
+    "queue_items",
+    "fan_outs",
+    "consumers",
+    "subscriptions",
+    "parked",
+    "deferred",
+    "channels",
+)
+_decode_outbox = msgspec.json.Decoder(OutboxRecord).decode
+
+
+class RedisReads(Store):
+    """The reading half of the store."""
+
+    _layout: Layout
+    _clock: ServerClock
+
+    @abstractmethod
+    async def _ask(self, questions: Sequence[Question]) -> Reply:
+        """Have questions answered, all from one moment."""
+
+    @abstractmethod
+    def _note_workers(self, workers: frozenset[str]) -> None:
+        """Hear which workers live."""
+
+    async def _one(self, *question: Any) -> Any:
+        return (await self._ask([question])).answers[0]
+
+    def _key(self, *parts: str) -> str:
+        return self._layout.key(*parts)
+
+    # --- for the engine ---
+
+    async def outbox(self, after: str, limit: int) -> list[OutboxRecord]:
+        found = await self._one("page", "outbox:all", "outbox", 0, f"({after}", "+", limit)
+        return list(map(_decode_outbox, found))
+
+    async def load(self, run_ids: Sequence[str]) -> list[tuple[RunRecord, list[StepRecord]]]:
+        loaded = []
+        for row, decided, unfinished in await self._one("load", list(dict.fromkeys(run_ids))):
+            run = _run(row)
+            steps = map(fetching.decode_step, (*decided[1::2], *unfinished[1::2]))
+            living = [
+                one for one in steps if one.superseded == 0 and one.generation == run.generation
+            ]
+            loaded.append((run, living))
+        return loaded
+
+    async def look(
+        self,
+        workflows: Iterable[tuple[str, int]] | None = None,
+        after: str = "",
+        limit: int = 0,
+    ) -> Look:
+        asked: list[Any] = ["look", self._clock.now(), self.worker_id or "", after, limit]
+        if workflows is not None:
+            asked.append(workflow_names(workflows))
+        found = await self._one(*asked)
+        deadline, expiry, ready, fan_out, outbox, first, last, orphans, living, readers, swept = (
+            found
+        )
+        deadlines = [time_of(one.decode()) for one in (deadline, expiry) if one]
+        self.head = max(self.head, int(last))
+        workers = frozenset(one.decode() for one in living)
+        self._note_workers(workers)
+        consumers = sorted(map(fetching.decode_consumer, readers), key=lambda one: one.name)
+        return Look(
+            deadline_at=min(deadlines, default=None),
+            ready_at=time_of(ready.decode()) if ready else None,
+            fan_out=bool(fan_out),
+            outbox=bool(outbox),
+            orphaned=bool(orphans),
+            suspects=tuple(run_id.decode() for run_id, watches in swept if not watches),
+            swept=swept[-1][0].decode() if swept and len(swept) == limit else "",
+            first=int(first),
+            last=int(last),
+            consumers=tuple(consumers),
+            workers=workers,
+        )
+
+    async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:
+        found = await self._one("runs_in", list(dict.fromkeys(run_ids)), list(TERMINAL), False)
+        return {run.run_id: run.revision for run in map(_run, found)}
+
+    async def ended(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        found = await self._one("runs_in", list(dict.fromkeys(run_ids)), list(TERMINAL), True)
+        return list(map(_run, found))
+
+    async def catalogue(self) -> list[WorkflowRecord]:
+        found = map(fetching.decode_workflow, await self._one("HVALS", self._key("workflows")))
+        return sorted(found, key=lambda one: (one.name, one.version))
+
+    async def channels(self) -> list[ChannelRecord]:
+        found = map(fetching.decode_channel, await self._one("HVALS", self._key("channels")))
+        return sorted(found, key=lambda one: (one.kind, one.name))
+
+    async def span(self) -> tuple[int, int]:
+        reply = await self._ask([("first",)])
+        self.head = max(self.head, reply.head)
+        return int(reply.answers[0]), reply.head
+
+    async def position_at(self, recorded_at: int) -> int:
+        return int(await self._one("position_at", recorded_at))
+
+    async def matches(self, after: MatchPlace | None, limit: int) -> list[WatcherRecord]:
+        begin = "-"
+        if after is not None:
+            target, entity, opened_at, run_id, path, ix = after
+            member = _watcher_member(opened_at, run_id, path, ix)
+            begin = "(" + SEP.join((target, entity, member))
+        return list(map(decode_watcher, await self._one("matches", begin, limit)))
+
+    async def consumers(self) -> list[ConsumerRecord]:
+        found = map(fetching.decode_consumer, await self._one("HVALS", self._key("consumers")))
+        return sorted(found, key=lambda one: one.name)
+
+    async def subscriptions(self) -> list[SubscriptionRecord]:
+        rows = await self._one("HVALS", self._key("subscriptions"))
+        return sorted(map(fetching.decode_subscription, rows), key=lambda one: one.name)
+
+    async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
+        if not keys:
+            return set()
+        fields = [key_field(scope, one) for one in keys]
+        found = await self._one("HMGET", self._key("keys"), *fields)
+        used = (decode_key(one) for one in found if one is not None)
+        return {one.key for one in used if one.expires_at is None or one.expires_at > now}
+
+    async def keys_have_expired(self, now: int) -> bool:
+        return bool(await self._one("expired_keys", moment(now), 1))
+
+    async def vitals(self, now: int) -> Vitals:
+        due = ("ZLEXCOUNT", self._key("deadlines"), "-", f"({moment(now)}{_LAST}")
+        lengths = [("HLEN", self._key(one)) for one in ("parked", "deferred", "letters")]
+        ready, timers, *counts = (await self._ask([("first_ready",), due, *lengths])).answers
+        oldest = time_of(ready.decode()) if ready else None
+        return Vitals(
+            timers_due=timers,
+            oldest_ready_at=oldest if oldest is not None and oldest <= now else None,
+            parked=counts[0],
+            deferred=counts[1],
+            dead_letters=counts[2],
+        )
+
+    # --- for people ---
+
+    async def run(self, run_id: str) -> RunRecord | None:
+        found = decode_run(await self._one("run", run_id))
+        return None if found is None else found[0].run
+
+    async def history(self, run_id: str) -> list[StepRecord]:
+        return in_order(map(fetching.decode_step, await self._one("history", run_id)))
+
+    async def runs(
+        self, where: RunFilter, after: tuple[int, str] | None, limit: int
+    ) -> list[RunRecord]:
+        upto = "+" if after is None else f"({moment(after[0])}{after[1]}"
+        if where.created_before is not None:
+            before = f"({moment(where.created_before)}"
+            upto = before if upto == "+" else min(upto, before)
+        begin = "-" if where.created_from is None else f"[{moment(where.created_from)}"
+        groups = _groups(where)
+        found: list[RunRecord] = []
+        while len(found) < limit:
+            page, last = await self._one("runs", groups, upto, begin, limit - len(found))
+            found += map(_run, page)
+            if not last:
+                break
+            upto = f"({last.decode()}"
+        return found
+
+    async def waiting(self, run_id: str) -> list[WatcherRecord]:
+        rows = map(decode_watcher, await self._one("HVALS", self._key("waits", run_id)))
+        return sorted(rows, key=lambda one: (one.opened_at, one.path, one.ix))
+
+    async def find_waiting(
+        self, signal: str, opened_before: int | None, after: WatcherPlace | None, limit: int
+    ) -> list[WatcherRecord]:
+        upto = "+" if opened_before is None else f"({moment(opened_before)}"
+        begin = _after_watcher(after)
+        rows = await self._one("watchers", f"watch:signal:{signal}", begin, upto, limit)
+        return list(map(decode_watcher, rows))
+
+    async def topic_watchers(
+        self, topic: str, after: WatcherPlace | None, limit: int
+    ) -> list[WatcherRecord]:
+        rows = await self._one("topic_watchers", topic, _after_watcher(after), limit)
+        return list(map(decode_watcher, rows))
+
+    async def buffered(self, run_id: str) -> list[SignalRecord]:
+        rows = map(fetching.decode_signal, await self._one("HVALS", self._key("signals", run_id)))
+        return sorted(rows, key=lambda one: one.position)
+
+    async def signal(self, signal_id: str) -> SignalRecord | DeadLetterRecord | EventRecord | None:
+        signal, letter, event = await self._one("signal", signal_id)
+        if signal is not None:
+            return fetching.decode_signal(signal)
+        if letter is not None:
+            return fetching.decode_letter(letter)
+        return None if event is None else decode_event(event)
+
+    async def dead_letters(
+        self, run_id: str | None, after: str, limit: int
+    ) -> list[DeadLetterRecord]:
+        index = "letters:all" if run_id is None else f"letters:of:{run_id}"
+        found = await self._one("page", index, "letters", 0, f"({after}", "+", limit)
+        return list(map(fetching.decode_letter, found))
+
+    async def events(
+        self,
+        after: int,
+        limit: int,
+        *,
+        type: str | None = None,
+        entity: tuple[str, str] | None = None,
+    ) -> list[EventRecord]:
+        if entity is None:
+            found = await self._one("events", type or "", after, limit)
+        else:
+            found = await self._one("events_about", "/".join(entity), type or "", after, limit)
+        return list(map(decode_event, found))
+
+    async def events_by_time(
+        self, after: tuple[int, int] | None, limit: int, *, entity: tuple[str, str] | None = None
+    ) -> list[EventRecord]:
+        begin = "-" if after is None else f"({moment(after[0])}{place(after[1])}"
+        about = "" if entity is None else "/".join(entity)
+        return list(map(decode_event, await self._one("events_by_time", about, begin, limit)))
+
+    async def event(self, event_id: str) -> EventRecord | None:
+        found = await self._one("event", event_id)
+        return None if found is None else decode_event(found)
+
+    async def latest(self, topic: str, entity: str) -> EventRecord | None:
+        found = await self._one("next_event", topic, entity, 0, -1, True, True)
+        return None if found is None else decode_event(found)
+
+    async def queue_items(self, queue: str, after: int, limit: int) -> list[ItemRecord]:
+        begin = f"({place(after)}{_LAST}" if after > 0 else "-"
+        return list(map(fetching.decode_item, await self._one("items", queue, begin, limit)))
+
+    async def queues(self) -> dict[str, int]:
+        return {queue.decode(): count for queue, count in sorted(await self._one("queues"))}
+
+    async def parked(
+        self, consumer: str | None, after: tuple[str, int, str] | None, limit: int
+    ) -> list[ParkedRecord]:
+        begin, upto = "-", "+"
+        if consumer is not None:
+            begin, upto = f"[{consumer}{SEP}", f"({consumer}\x01"
+        if after is not None:
+            begin = "(" + SEP.join((after[0], place(after[1]), after[2]))
+        found = await self._one("page", "parked:all", "parked", 0, begin, upto, limit)
+        return list(map(fetching.decode_parked, found))
+
+    async def deferred(self, after: tuple[int, str] | None, limit: int) -> list[DeferredRecord]:
+        begin = "-" if after is None else f"({place(after[0])}{after[1]}"
+        found = await self._one("page", "deferred:all", "deferred", 0, begin, "+", limit)
+        return list(map(fetching.decode_deferred, found))
+
+    async def counts(self) -> dict[str, int]:
+        statuses = [("ZCARD", self._key("runs", "status", one)) for one in _statuses]
+        outbox = ("HLEN", self._key("outbox"))
+        tables = ("HMGET", self._key("counts"), *_every_table)
+        *by_status, waiting, rows = (await self._ask([*statuses, outbox, tables])).answers
+        runs = {f"runs.{one}": n for one, n in zip(_statuses, by_status, strict=True) if n}
+        counted = {one: int(n or 0) for one, n in zip(_every_table, rows, strict=True)}
+        return {"runs": sum(runs.values()), **runs, **counted, "outbox": waiting}
+
+
+def _run(row: Sequence[bytes | None]) -> RunRecord:
+    found = decode_run(row)
+    assert found is not None
+    return found[0].run
+
+
+def _groups(where: RunFilter) -> list[list[str]]:
+    """The indexes that a run must stand in, of each group in one."""
+    groups = []
+    if where.workflow is not None:
+        groups.append([f"runs:workflow:{where.workflow}"])
+    if where.statuses:
+        groups.append([f"runs:status:{one}" for one in dict.fromkeys(where.statuses)])
+    if where.tag is not None:
+        name, value = where.tag
+        groups.append([f"runs:tag:{name}" if value is None else f"runs:tag:{name}{SEP}{value}"])
+    if where.entity is not None:
+        groups.append([f"runs:entity:{'/'.join(where.entity)}"])
+    if where.parent_run_id is not None:
+        groups.append([f"runs:parent:{where.parent_run_id}"])
+    return groups or [["runs"]]
+
+
+def _watcher_member(opened_at: int, run_id: str, path: str, ix: int) -> str:
+    return moment(opened_at) + SEP.join((run_id, path, f"{ix:06d}"))
+
+
+def _after_watcher(after: WatcherPlace | None) -> str:
+    return "-" if after is None else f"({_watcher_member(*after)}"

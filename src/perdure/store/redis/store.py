@@ -1,0 +1,396 @@
+"""The store on Redis and Valkey: keys with one prefix, shared by many processes.
+
+Ops are decided here by the shared handlers, on rows that are known or looked up; one script then compares and writes
+(store/optimistic, lua/apply.lua). A script is alone on the server while it runs, so it needs no locks. The time is the
+server's.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+from redis import exceptions
+
+from perdure.errors import NotRunning, StoreRefused
+from perdure.model.clock import Clock
+from perdure.model.ids import Ids
+from perdure.model.ops import Op
+from perdure.model.records import OutboxRecord
+from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
+from perdure.store.beating import Beating
+from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
+from perdure.store.optimistic.deciding import Backend, Decider
+from perdure.store.optimistic.needs import Looks, Need
+from perdure.store.reaching import Reaching
+from perdure.store.redis import borrowing, opening
+from perdure.store.redis.connecting import (
+    Client,
+    Options,
+    check_server,
+    connect,
+    is_lost,
+    parse_url,
+    run_script,
+)
+from perdure.store.redis.fetching import Fetcher, Question, Reply
+from perdure.store.redis.layout import Layout, moment, time_of
+from perdure.store.redis.pulse import Pulse
+from perdure.store.redis.reads import RedisReads
+from perdure.store.redis.rows import decode_run
+from perdure.store.redis.writing import argument_of
+from perdure.store.ticking import ServerClock
+from perdure.store.transaction import Transaction
+from perdure.store.urls import without_password
+
+log = logging.getLogger("perdure.store.redis")
+
+# Batches are settled within a minute. Old ones are forgotten once in so many commits, the first time a little earlier.
+_commits_kept_us: Final = 3600 * 1_000_000
+_commits_between_prunings: Final = 1000
+_commits_before_first_pruning: Final = 100
+_pruned_max: Final = 10_000
+# Who has all others wait is given up on after this: it decides and writes one batch meanwhile.
+_alone_ms: Final = 5000
+_pause_s: Final = 0.005
+
+
+class RedisStore(RedisReads, Backend):
+    """A namespace behind one hash tag."""
+
+    batch_ops = 500
+    needs_beats = True
+
+    def __init__(
+        self, url: str, *, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool = True
+    ) -> None:
+        self.url = without_password(url)
+        self.lifecycle = lifecycle
+        self._options: Options = parse_url(url)
+        self._layout = Layout(namespace)
+        self._clock = ServerClock(clock)
+        self._ids = ids
+        self._fetcher = Fetcher(self._layout, self._clock.now, lambda: self.worker_id)
+        self._decider = Decider(self, ids, lifecycle)
+        self._client: Client | None = None
+        self._reaching = Reaching(is_lost)
+        self._beating: Beating | None = None
+        self._refused: str | None = None  # why, once newer code has shut this code out
+        self._epoch = ""
+        self._commits_seen = 0
+        self._alone = ""
+        self._commits = 0
+        self._pruning: asyncio.Task[None] | None = None
+        self._pid = os.getpid()
+        self._turn = asyncio.Lock()
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Connect, check the server, make the namespace; raises StoreRefused. Open already: nothing happens."""
+        self._check_process()
+        async with self._turn:
+            if self._client is not None:
+                return
+            self._reaching.patience_s = self.patience_s
+            try:
+                client = await connect(self._options)
+            except (exceptions.RedisError, OSError, TimeoutError) as error:
+                raise self._out_of_reach(error) from error
+            try:
+                await check_server(client, self._options, self._layout)
+                await self._greet(client)
+            except BaseException as error:
+                await client.aclose()
+                if isinstance(error, exceptions.RedisError | OSError | TimeoutError):
+                    raise self._out_of_reach(error) from error
+                raise
+            self._client = client
+            self._refused = None
+
+    async def _greet(self, client: Client) -> None:
+        """Learn what the server has kept; raises StoreRefused if this code may not use it."""
+        greeted = await opening.greet(client, self._layout, self._ids.ulid)
+        self._clock.learn(greeted.clock)
+        is_new = greeted.epoch != self._epoch
+        if is_new and self._epoch:
+            self._decider.known.forget()
+        if is_new and self._epoch and greeted.began < self._commits_seen:
+            self._rewound(greeted)
+        self._epoch = greeted.epoch
+
+    def _rewound(self, greeted: opening.Greeted) -> None:
+        """What this process has seen is gone: it must not go on from there."""
+        lost = self._commits_seen - greeted.began
+        log.error(
+            "%s has lost its last writes, at least %d batches: the ledger ends at %d again, and was seen to end at %d",
+            self.url,
+            lost,
+            greeted.head,
+            max(self.head, self._decider.known.head),
+        )
+        self._commits_seen = greeted.commits
+        self.head = self._decider.known.head = greeted.head
+        self._lost_lease()
+
+    def _out_of_reach(self, error: BaseException, *, passing: bool = False) -> StoreRefused:
+        reason = f"{self.url} cannot be reached: {error or type(error).__name__}"
+        return StoreRefused(reason, passing=passing)
+
+    async def close(self) -> None:
+        """Let go of all connections. Idempotent."""
+        self._check_process()
+        self.stop_beating()
+        async with self._turn:
+            client, self._client = self._client, None
+            if self._pruning is not None:
+                self._pruning.cancel()  # a server that is out of reach would keep it, and us, waiting
+                await asyncio.wait((self._pruning,))
+            if client is not None:
+                await client.aclose()
+            self._decider.known.forget()
+
+    def clock(self, given: Clock) -> Clock:
+        """The server's, unless a test brings its own."""
+        return self._clock if self._clock.follows else given
+
+    def start_beating(self, worker_id: str, lease_s: float, every_s: float) -> None:
+        self._check_process()
+        self.stop_beating()
+        pulse = Pulse(
+            self._options, self._layout, self._clock, worker_id, lease_s, every_s, self._refuse
+        )
+        self._beating = Beating(
+            pulse.beat,
+            lease_s=lease_s,
+            every_s=every_s,
+            on_lost=self._lost_lease,
+            on_end=pulse.close,
+        )
+        self._beating.start()
+
+    def stop_beating(self) -> None:
+        if self._beating is not None:
+            self._beating.stop()
+            self._beating = None
+
+    def _lost_lease(self) -> None:
+        if self.on_lost_lease is not None:
+            self.on_lost_lease()
+
+    def _refuse(self, reason: StoreRefused) -> None:
+        """From now on, for good: newer code has shut this code out. Called in the thread of the life signs too."""
+        log.error("%s", reason)
+        self._refused = reason.reason
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"this store belongs to process {self._pid}; after a fork make a store of your own"
+            )
+
+    # --- writes ---
+
+    async def apply(
+        self, batch_id: str, ops: Sequence[Op[Any]], decided: Callable[[], None] | None = None
+    ) -> list[Applied]:
+        self._check_writable()
+        applied = await self._decider.apply(batch_id, ops, decided)
+        self._committed(applied)
+        return applied
+
+    def _check_writable(self) -> Client:
+        self._check_process()
+        if self._client is None:
+            raise BatchFailed("the store is not open")
+        if self._refused is not None:
+            raise StoreBusy(self._refused)
+        return self._client
+
+    def _committed(self, applied: list[Applied]) -> None:
+        self._commits += 1
+        due = self._commits % _commits_between_prunings == _commits_before_first_pruning
+        if due and (self._pruning is None or self._pruning.done()):
+            self._pruning = asyncio.create_task(self._prune_commits(), name="perdure-prune")
+        self.head = max(self.head, self._decider.known.head)
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    async def fetch(self, looks: Looks, needs: Iterable[Need]) -> None:
+        try:
+            await self._fetcher.fetch(self._ask_now, looks, needs)
+        except StoreRefused as error:
+            raise StoreBusy(f"the server cannot be reached: {error}") from error
+        except exceptions.RedisError as error:
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+
+    async def commit(self, changes: Changes) -> Written | Conflict:
+        client = self._check_writable()
+        while True:
+            answer = await self._write(client, changes)
+            kind, clock, *rest = answer
+            self._clock.learn(int(clock))
+            match kind:
+                case b"written":
+                    return self._written(rest)
+                case b"overtaken":
+                    return self._overtaken(changes, rest)
+                case b"taken":
+                    return everything(changes)
+                case b"alone":
+                    await asyncio.sleep(_pause_s)
+                case b"epoch":
+                    await self._reaching.until_reached(lambda: self._greet(client))
+                    # All that is known may be of what is gone.
+                    return everything(changes)
+                case b"settled":
+                    raise BatchFailed("somebody was told that this batch was not written")
+                case _:
+                    raise AssertionError(f"the script says {answer!r}")
+
+    async def _write(self, client: Client, changes: Changes) -> list[Any]:
+        try:
+            argument = argument_of(
+                self._layout, changes, epoch=self._epoch, alone=self._alone, now=self._clock.now()
+            )
+        except ValueError as error:
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        try:
+            answer: list[Any] = await run_script(client, self._layout, "apply", argument)
+            return answer
+        except BaseException as error:
+            if is_lost(error):
+                return await self._learn_the_answer(changes, error)
+            if isinstance(error, exceptions.RedisError):
+                raise BatchFailed(f"{type(error).__name__}: {error}") from error
+            raise
+
+    def _written(self, rest: list[Any]) -> Written:
+        head, commits, claimed = rest
+        self._commits_seen = max(self._commits_seen, commits)
+        slices = []
+        for taken, later in claimed:
+            found = [one for one in map(decode_run, taken) if one is not None]
+            known = self._decider.known
+            known.seq = max(known.seq, *(seq for _, seq in found), 0)
+            next_at = time_of(later.decode()) if later else None
+            slices.append((tuple(kept for kept, _ in found), next_at))
+        return Written(int(head), tuple(slices))
+
+    def _overtaken(self, changes: Changes, rest: list[Any]) -> Conflict:
+        runs, units, seq, head, now = rest
+        self._clock.not_before(int(now))
+        return Conflict(
+            runs=tuple(changes.runs[one - 1].run_id for one in runs),
+            units=tuple(
+                (changes.units[one - 1].kind, changes.units[one - 1].name) for one in units
+            ),
+            seq=int(seq),
+            head=int(head),
+            now=int(now),
+        )
+
+    async def _learn_the_answer(self, changes: Changes, error: BaseException) -> list[Any]:
+        """After a lost connection: what the script would have said."""
+        unknown = BatchUnknown(f"the connection was lost: {error or type(error).__name__}")
+        head = await self._settle(changes.batch_id, unknown)
+        if head is None:
+            raise BatchLost(f"nothing was written: {unknown}") from error
+        if changes.claims:
+            # Which runs were claimed is not kept. Whoever claimed them looks at all that it holds.
+            raise unknown from error
+        return [b"written", self._clock.now(), head, self._commits_seen, []]
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        client = self._check_writable()
+        name = self._ids.ulid()
+        key = self._layout.key("alone")
+        try:
+            async with asyncio.timeout(self.patience_s):
+                while not await client.set(key, name, nx=True, px=_alone_ms):  # noqa: ASYNC110
+                    await asyncio.sleep(_pause_s)
+        except (exceptions.RedisError, TimeoutError) as error:
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        self._alone = name
+        try:
+            yield
+        finally:
+            self._alone = ""
+            try:
+                await run_script(client, self._layout, "let_go", name)
+            except exceptions.RedisError:
+                log.debug("others wait until they are let go by themselves", exc_info=True)
+
+    async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
+        raise StoreRefused(
+            "a step cannot be a transaction on Redis: it has none that could be read in"
+        )
+
+    async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
+        borrowing.check_pipeline(connection, self._options)
+        connection.hset(self._layout.key("outbox"), row.outbox_id, msgspec.json.encode(row))
+        connection.zadd(self._layout.key("outbox", "all"), {row.outbox_id: 0})
+
+    async def settle(self, batch_id: str) -> bool:
+        """Whether that batch was committed. If it was not, it never will be: its id is taken."""
+        return await self._settle(batch_id, BatchUnknown(batch_id)) is not None
+
+    async def _settle(self, batch_id: str, unknown: BatchUnknown) -> int | None:
+        """Where the ledger ended before that batch; None if it was not committed. Raises BatchUnknown."""
+        try:
+            head = await self._scripted("settle", batch_id, moment(self._clock.now()))
+        except (StoreRefused, NotRunning) as error:
+            raise BatchUnknown(f"{unknown}; {error}") from error
+        return int(head) if head else None
+
+    async def _prune_commits(self) -> None:
+        """Forget what nobody asks about any more. What goes wrong here the next pruning will find again."""
+        before = moment(self._clock.now() - _commits_kept_us)
+        try:
+            gone = _pruned_max
+            while gone == _pruned_max:
+                gone = await self._scripted("prune_commits", before, _pruned_max)
+        except (StoreRefused, NotRunning):
+            log.debug("old commits were not forgotten", exc_info=True)
+
+    # --- reads ---
+
+    def _note_workers(self, workers: frozenset[str]) -> None:
+        self.living = workers
+
+    async def _ask(self, questions: Sequence[Question]) -> Reply:
+        self._check_process()
+        if self._refused is not None:
+            raise StoreRefused(self._refused)
+        return await self._ask_now(questions)
+
+    async def _ask_now(self, questions: Sequence[Question]) -> Reply:
+        clock, head, commits, answers, insides = await self._scripted(
+            "ask", msgspec.msgpack.encode(questions)
+        )
+        self._clock.learn(int(clock))
+        self._commits_seen = max(self._commits_seen, int(commits))
+        return Reply(int(clock), int(head), int(commits), answers, insides)
+
+    async def _scripted(self, name: str, *arguments: Any) -> Any:
+        """What a script says that may be run twice, if a connection is lost."""
+        client = self._client
+        if client is None:
+            raise NotRunning("the store is not open: the app is closed, or closing")
+
+        async def once() -> Any:
+            # A server that vanished without a word is missed by nobody but us.
+            async with asyncio.timeout(self.patience_s):
+                return await run_script(client, self._layout, name, *arguments)
+
+        try:
+            return await self._reaching.until_reached(once)
+        except BaseException as error:
+            if is_lost(error):
+                raise self._out_of_reach(error, passing=True) from error
+            raise
