@@ -203,10 +203,12 @@ class App(Telling, Reading):
             else:
                 self.registry.add_channel(one)
 
-    def copy(self, url: str, **options: Any) -> "App":
-        """The same definitions on another store, for tests."""
+    def copy(self, url: str | None = None, **options: Any) -> "App":
+        """The same definitions on another store, for tests, or on the same one with other options."""
         settings = msgspec.structs.asdict(self._settings)
-        app = App(url, **{"namespace": self.namespace, **settings, **options})
+        app = App(
+            self.url if url is None else url, **{"namespace": self.namespace, **settings, **options}
+        )
         app.registry = self.registry
         app.readers = self.readers
         return app

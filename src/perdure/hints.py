@@ -40,6 +40,10 @@ class Hints:
                 self._store.head = max(self._store.head, wake.at)
                 for hear in self._coordinator.on_batch:
                     hear()
+            case "look":
+                self._upkeep.look()
+                if self._worker is not None:
+                    self._worker.recovery.look_soon()
             case _:
                 self._coordinator.hub.pass_on(wake)
 

@@ -31,6 +31,7 @@ class Upkeep(Service):
         self._clock = clock
         self._keep_us = keep_us
         self._ended: set[str] = set()  # runs that are said to have ended
+        self._look_at_all = False  # something has happened elsewhere, and nobody knows what
         self._hinted = asyncio.Event()
 
     def start(self) -> None:
@@ -44,6 +45,11 @@ class Upkeep(Service):
             self._ended.add(run_id)
             self._hinted.set()
 
+    def look(self) -> None:
+        """Something happened in another process that nobody told of: look at once, if anybody here awaits anything."""
+        self._look_at_all = True
+        self._hinted.set()
+
     async def _poll_endings(self) -> None:
         every_s = _endings_every_s if self._store.sends_hints else _endings_soon_s
         while True:
@@ -55,7 +61,9 @@ class Upkeep(Service):
             else:
                 self._hinted.clear()
                 ended, self._ended = self._ended, set()
-                await self.tell_endings(list(ended))
+                all_of_them, self._look_at_all = self._look_at_all, False
+                awaited = self._coordinator.hub.awaited() if all_of_them else list(ended)
+                await self.tell_endings(awaited)
 
     async def tell_endings(self, run_ids: list[str]) -> None:
         """Tell those who await the end of one of these runs, if it has ended."""

@@ -1,4 +1,4 @@
-"""Two apps on one SQLite file, as two processes would be: neither is told at once what the other does."""
+"""Two apps on one SQLite file that do not tell each other what they do: each has to find out."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest_asyncio.fixture
 async def ours(tmp_path: Path) -> AsyncIterator[App]:
-    async with shop.copy(f"sqlite:///{tmp_path}/a.db", resident=2) as app:
+    async with shop.copy(f"sqlite:///{tmp_path}/a.db?notify=0", resident=2) as app:
         yield app
 
 

@@ -1,16 +1,16 @@
-"""What hints between processes say: all names that there is room for, in as many messages as the server needs."""
+"""What hints between processes say: all names that there is room for, in as many messages as it needs."""
 
 import msgspec
 import pytest
 
+from perdure.model import limits
 from perdure.model.outcomes import Wake
-from perdure.store.postgres import hints
-from perdure.store.postgres.hints import Hint
+from perdure.store.hint import Hint
 
 
 def heard(hint: Hint) -> list[Hint]:
     texts = hint.texts()
-    assert all(len(one.encode()) <= hints._bytes_max for one in texts)
+    assert all(len(one) <= limits.hint_bytes_max for one in texts)
     return [msgspec.json.decode(one, type=Hint) for one in texts]
 
 
@@ -33,9 +33,9 @@ def test_a_signal_to_many_runs_is_told_of_all(owners: int) -> None:
 
 def test_what_can_be_told_to_nobody_gathers_up_to_a_bound() -> None:
     hint = Hint("me")
-    for number in range(5 * hints._names_max):
+    for number in range(5 * limits.hint_names_max):
         hint.note(Wake("ended", f"run-{number}", f"worker-{number % 7}"), "me", 0)
         hint.note(Wake("consumer", f"reader-{number}"), "me", 0)
-    assert len(hint.ended) == len(hint.consumers) == hints._names_max
-    assert sum(map(len, hint.called.values())) == hints._names_max
+    assert len(hint.ended) == len(hint.consumers) == limits.hint_names_max
+    assert sum(map(len, hint.called.values())) == limits.hint_names_max
     assert len(heard(hint)) > 1

@@ -106,6 +106,16 @@ resident_runs_default = 5_000
 lease_us_default = 30 * 1_000_000
 # Five life signs in less than a second would be lost to any busy machine.
 lease_us_min = 1_000_000
+# What one process tells the others of a commit: a notification of Postgres has 7,999 bytes. More goes as several.
+hint_bytes_max = 7_900
+# Runs and consumers of each kind that a hint names: as many as a commit has ops. What is more is found by looking.
+hint_names_max = 1_000
+# Commits that one hint tells of, gathered within milliseconds.
+hint_commits_max = 256
+# Other processes on one SQLite file that are told of a commit: each costs a socket, and a send after each commit.
+peers_max = 256
+# Hints kept for a process that does not read just now; by default Linux keeps 10 more. The oldest goes first.
+peer_backlog_max = 64
 # Threads for plain `def` steps; they mostly wait for the network.
 step_threads_default = 16
 # Retries end. With backoff, ten thousand attempts are years.

@@ -194,6 +194,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     match: a wait with a filter was opened by the run.
     consumer: somebody steered the consumer, or changed the subscriptions.
     events: the ledger has grown, up to the position `at`. Only from another process: here each commit shows it.
+    look: another process has done something that nobody told of. Likewise.
 
     From another process it is a hint, without completion and run: whoever it is for looks at what is stored.
     """
@@ -209,6 +210,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
         "match",
         "consumer",
         "events",
+        "look",
     ]
     run_id: str = ""
     owner: str | None = None

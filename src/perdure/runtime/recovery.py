@@ -50,6 +50,7 @@ class Recovery(Service):
         self._poll_s = poll_s
         self._workflows = workflows
         self._swept = ""
+        self._missed = asyncio.Event()
         self.hearers: list[Hear] = []
 
     def start(self) -> None:
@@ -59,9 +60,23 @@ class Recovery(Service):
         hints = self._store.sends_hints
         every = _looks_per_thorough_with_hints if hints else _looks_per_thorough
         for nth in itertools.count(1):
+            missed = await self._until_due()
+            await self.look(thorough=missed or nth % every == 0)
+
+    async def _until_due(self) -> bool:
+        """Whether something was missed; else the time has come."""
+        try:
             # Or many workers that were started at once would all ask at the same instant, for ever.
-            await asyncio.sleep(self._poll_s * (0.75 + self._jitter() / 2))
-            await self.look(thorough=nth % every == 0)
+            async with asyncio.timeout(self._poll_s * (0.75 + self._jitter() / 2)):
+                await self._missed.wait()
+        except TimeoutError:
+            return False
+        self._missed.clear()
+        return True
+
+    def look_soon(self) -> None:
+        """Another process has done something that nobody told of: do not wait for the next look, and look at all."""
+        self._missed.set()
 
     async def look(self, *, thorough: bool) -> None:
         """Ask what there is to do; tell the others, adopt what dead workers left, heal a slice of the parked runs."""

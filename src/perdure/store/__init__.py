@@ -7,7 +7,7 @@ from perdure.errors import StoreRefused
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.store.base import Store
-from perdure.store.urls import without_password
+from perdure.store.urls import flag, without_password
 
 _known = "memory://  sqlite:///path  postgresql://host/database  redis://host"
 
@@ -40,6 +40,8 @@ def _sqlite(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: 
     path, _, query = url.removeprefix("sqlite:///").partition("?")
     options = dict(parse_qsl(query))
     synchronous = options.pop("synchronous", "FULL").upper()
+    notify = flag(url, options, "notify", True)
+    network = flag(url, options, "network", False)
     if options:
         raise StoreRefused(f"{url!r}: unknown option {', '.join(sorted(options))}")
     if synchronous not in ("FULL", "NORMAL"):
@@ -50,6 +52,8 @@ def _sqlite(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: 
         ids=ids,
         synchronous=synchronous,  # type: ignore[arg-type]
         lifecycle=lifecycle,
+        notify=notify,
+        network=network,
     )
 
 

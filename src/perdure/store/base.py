@@ -133,7 +133,8 @@ class Store(ABC):
     # Set by the engine while it is open, called in its loop with what other processes have committed: a hint that may
     # be lost, doubled or late, and that brings neither completion nor run along. To the process of the worker that is
     # `owner`: news, control, ended. To all: ready (one whose time is still to come may be kept back: looks find it),
-    # fan_out, match, consumer, ended (somebody there may await the run), and events, with `at` the newest position.
+    # fan_out, match, consumer, ended (somebody there may await the run), and events, with `at` the newest position; and
+    # look, where it is known that something was done, but not what.
     on_hint: Callable[[Wake], None] | None = None
     # Whether it is ever called: then what is looked for in its stead is looked for less often.
     sends_hints: bool = False

@@ -1,8 +1,10 @@
-"""Addresses of stores as they may be shown: in messages, logs and reprs, where no password belongs."""
+"""Addresses of stores: their options, and how they are shown in messages, logs and reprs, where no password belongs."""
 
 import re
 from typing import Final
 from urllib.parse import unquote, urlsplit
+
+from perdure.errors import StoreRefused
 
 _secret_options: Final = frozenset({"password", "sslpassword"})
 # In what is no URL at all: everything up to the last @, which may be part of a password.
@@ -22,6 +24,16 @@ def without_password(url: str) -> str:
         user, _, place = parts.netloc.rpartition("@")
         before = before.replace(parts.netloc, f"{user.partition(':')[0]}:***@{place}", 1)
     return before + mark + "&".join(map(_shown, query.split("&")))
+
+
+def flag(url: str, options: dict[str, str], name: str, usual: bool) -> bool:
+    """Take an option that is 0 or 1 out of those of a URL. Raises StoreRefused for anything else."""
+    value = options.pop(name, None)
+    if value is None:
+        return usual
+    if value not in ("0", "1"):
+        raise StoreRefused(f"{without_password(url)}: {name} is 0 or 1, not {value!r}")
+    return value == "1"
 
 
 def _shown(option: str) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from perdure.errors import StoreRefused
-from perdure.store.urls import without_password
+from perdure.store.urls import flag, without_password
 
 if TYPE_CHECKING:
     # Only the stubs know that it is generic.
@@ -74,9 +74,9 @@ def parse_url(url: str) -> Options:
         ) from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     silent = options.get("notify") == "0"
-    pgbouncer = _flag(url, options, "pgbouncer", False)
-    notify = _flag(url, options, "notify", not pgbouncer)
-    relaxed = _flag(url, options, "relaxed", False)
+    pgbouncer = flag(url, options, "pgbouncer", False)
+    notify = flag(url, options, "notify", not pgbouncer)
+    relaxed = flag(url, options, "relaxed", False)
     listen_url = options.pop("listen_url", None)
     if listen_url is None and notify and pgbouncer:
         raise StoreRefused(
@@ -92,15 +92,6 @@ def parse_url(url: str) -> Options:
     if listen_url is None and notify:
         listen_url = plain
     return Options(plain, listen_url, pgbouncer, relaxed)
-
-
-def _flag(url: str, options: dict[str, str], name: str, usual: bool) -> bool:
-    value = options.pop(name, None)
-    if value is None:
-        return usual
-    if value not in ("0", "1"):
-        raise StoreRefused(f"{without_password(url)}: {name} is 0 or 1, not {value!r}")
-    return value == "1"
 
 
 async def connect(

@@ -8,108 +8,22 @@ is given (`listen_url`): then all rests on looking.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from perdure.model.outcomes import Wake
 from perdure.store.base import Applied
+from perdure.store.hint import Hint, heard
 from perdure.store.postgres.connecting import Connection, Options, connect
 from perdure.store.postgres.lending import close
 
 log = logging.getLogger("perdure.store.postgres")
 
-# The server takes 7,999 bytes. What is more goes as several.
-_bytes_max = 7_900
-# Of each kind, while the last hint is on its way or nobody can be told: what is more is found by looking.
-_names_max = 1000
 _answer_s = 5.0
 _pause_s = 0.5
 _pause_max_s = 5.0
 # One that only sends and waits has no life sign: it says now and then that it is there, and counts so long.
 _hello_every_s = 20.0
 _heard_s = 60.0
-
-
-class Hint(msgspec.Struct, omit_defaults=True):
-    """What others may want to know; with nothing in it, only that the sender is there."""
-
-    sender: str
-    head: int = 0  # where the ledger ends
-    ready: bool = False
-    fan_out: bool = False
-    match: bool = False
-    # By owner, runs that it should look at.
-    called: dict[str, list[str]] = {}
-    ended: list[str] = []
-    consumers: list[str] = []
-
-    def note(self, wake: Wake, mine: str | None, now: int) -> None:
-        """Add what a wake means for processes whose worker is not `mine`."""
-        match wake.kind:
-            case "news" | "control":
-                self._call(wake, mine)
-            # One whose time is still to come is found by looking.
-            case "ready" if wake.at <= now:
-                self.ready = True
-            case "fan_out":
-                self.fan_out = True
-            case "match":
-                self.match = True
-            case "ended":
-                if len(self.ended) < _names_max:
-                    self.ended.append(wake.run_id)
-                self._call(wake, mine)
-            case "consumer" if len(self.consumers) < _names_max:
-                self.consumers.append(wake.run_id)
-
-    def _call(self, wake: Wake, mine: str | None) -> None:
-        if wake.owner is not None and wake.owner != mine:
-            if sum(map(len, self.called.values())) < _names_max:
-                self.called.setdefault(wake.owner, []).append(wake.run_id)
-
-    def wakes(self, mine: str | None) -> Iterable[Wake]:
-        """What it means for the process whose worker is `mine`."""
-        for run_id in dict.fromkeys(self.called.get(mine or "", ())):
-            yield Wake("news", run_id, mine)
-        for run_id in dict.fromkeys(self.ended):
-            yield Wake("ended", run_id)
-        for name in dict.fromkeys(self.consumers):
-            yield Wake("consumer", name)
-        if self.ready:
-            yield Wake("ready")
-        if self.fan_out:
-            yield Wake("fan_out")
-        if self.match:
-            yield Wake("match")
-        if self.head:
-            yield Wake("events", at=self.head)
-
-    def texts(self) -> list[str]:
-        """As the server takes it: as one, or in as many parts as it needs."""
-        text = msgspec.json.encode(self).decode()
-        if len(text.encode()) <= _bytes_max:
-            return [text]
-        return [text for part in self._halved() for text in part.texts()]
-
-    def _halved(self) -> "tuple[Hint, Hint]":
-        """The names in two hints; all that is no name is in the first. One name alone is never too long."""
-        names = [("called", owner, one) for owner, ones in self.called.items() for one in ones]
-        names += [("ended", "", one) for one in self.ended]
-        names += [("consumers", "", one) for one in self.consumers]
-        first = msgspec.structs.replace(self, called={}, ended=[], consumers=[])
-        second = Hint(self.sender)
-        for nth, (kind, owner, name) in enumerate(names):
-            half = first if nth < len(names) // 2 else second
-            if kind == "called":
-                half.called.setdefault(owner, []).append(name)
-            else:
-                getattr(half, kind).append(name)
-        return first, second
-
-
-_decode = msgspec.json.Decoder(Hint).decode
 
 
 class Hints:
@@ -152,9 +66,7 @@ class Hints:
         if not self._is_anybody_there(mine):
             return
         hint = self._gathered or Hint(self._sender)
-        for one in applied:
-            for wake in one.wakes:
-                hint.note(wake, mine, now)
+        hint.note_all(applied, mine, now)
         hint.head = max(hint.head, head)
         self._gathered = hint
         self._wake.set()
@@ -190,11 +102,8 @@ class Hints:
         self._wake.set()
 
     def _heard(self, connection: Any, pid: int, channel: str, text: object) -> None:
-        try:
-            hint = _decode(str(text))
-        except msgspec.MsgspecError:
-            return  # of other code; what it says is found by looking
-        if hint.sender != self._sender:
+        hint = heard(str(text))
+        if hint is not None and hint.sender != self._sender:
             self._heard_at = self._loop.time()
             self._hear(hint)
 
@@ -229,4 +138,5 @@ class Hints:
         hint, self._gathered = self._gathered, None
         if hint is not None:
             tell = "select pg_notify($1, text) from unnest($2::text[]) as text"
-            await self._connection.execute(tell, self._channel, hint.texts(), timeout=_answer_s)
+            texts = [one.decode() for one in hint.texts()]
+            await self._connection.execute(tell, self._channel, texts, timeout=_answer_s)

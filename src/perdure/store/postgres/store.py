@@ -24,6 +24,7 @@ from perdure.model.records import OutboxRecord
 from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
 from perdure.store.beating import Beating
 from perdure.store.borrowing import execute_postgres
+from perdure.store.hint import Hint
 from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
@@ -38,7 +39,7 @@ from perdure.store.postgres.connecting import (
     parse_url,
 )
 from perdure.store.postgres.fetching import Fetcher
-from perdure.store.postgres.hints import Hint, Hints
+from perdure.store.postgres.hints import Hints
 from perdure.store.postgres.lending import Pool, close
 from perdure.store.postgres.pulse import Pulse
 from perdure.store.postgres.reads import PostgresReads

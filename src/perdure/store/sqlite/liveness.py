@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from perdure.store.sqlite import beside
+
 try:
     import fcntl
 
@@ -31,6 +33,7 @@ class SideLock:
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(f"{path}-lock", _open_flags | os.O_CREAT, 0o666)
+        beside.match(self._fd, path)
 
     def acquire(self) -> None:
         if has_flock:
@@ -56,6 +59,7 @@ class WorkerLocks:
     """The life signs of all workers on this file, and those that this process gives."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._directory = Path(f"{path}-workers")
         self._held: dict[str, int | None] = {}  # None where there is no flock
 
@@ -69,8 +73,9 @@ class WorkerLocks:
             self._held[worker_id] = self._locked(worker_id) if has_flock else None
 
     def _locked(self, worker_id: str) -> int:
-        self._directory.mkdir(exist_ok=True)
+        beside.make_directory(str(self._directory), self._path)
         fd = os.open(self._file(worker_id), _open_flags | os.O_CREAT, 0o666)
+        beside.match(fd, self._path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from perdure.errors import StoreRefused
 from perdure.store.sql import Migration, load_migrations, older_code_line
+from perdure.store.sqlite import places
 from perdure.store.sqlite.statements import Statements
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -39,8 +40,11 @@ _pragmas: Final[dict[str, int]] = {
 }
 
 
-def checked_path(path: str) -> str:
-    """The real path of the file (one lock, whatever links lead to it), or StoreRefused."""
+def checked_path(path: str, *, network: bool = False) -> str:
+    """The real path of the file (one lock, whatever links lead to it), or StoreRefused.
+
+    With `network` it may be on a network file system, at the risk of whoever says so.
+    """
     if path == ":memory:" or path.startswith("file:"):
         raise StoreRefused(f"{path!r} is not a path of a file; for a store in memory use memory://")
     if sqlite3.sqlite_version_info < _sqlite_min:
@@ -57,6 +61,8 @@ def checked_path(path: str) -> str:
         )
     if os.path.exists(real) and not os.access(real, os.W_OK):
         raise StoreRefused(f"{real} is not writable")
+    if not network:
+        places.refuse_network(real)
     return real
 
 

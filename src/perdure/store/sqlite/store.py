@@ -1,7 +1,8 @@
 """The SQLite store: the contract of `Store` over one writer thread and two reading threads.
 
-A file, its log, a lock file beside it and a directory of life signs. Several processes may share
-it on one machine. It never writes outside the writer thread, nor answers before the disk has it.
+A file, its log, a lock file beside it, a directory of life signs and one of sockets. Several
+processes may share it on one machine: after a commit they tell each other. It never writes outside
+the writer thread, nor answers before the disk has it.
 """
 
 import asyncio
@@ -11,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from perdure.errors import NotRunning
-from perdure.model.clock import Clock
+from perdure.model.clock import Clock, SystemClock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
+from perdure.model.outcomes import Wake
 from perdure.model.records import (
     ChannelRecord,
     ConsumerRecord,
@@ -42,13 +44,17 @@ from perdure.store.base import (
 )
 from perdure.store.beating import Beating
 from perdure.store.sqlite import borrowing, event_rows, liveness, opening, reads
+from perdure.store.sqlite.noticing import Noticing
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
 from perdure.store.sqlite.statements import Statements
-from perdure.store.sqlite.writer import Batch, Writer, on_loop
+from perdure.store.sqlite.writer import Batch, Done, Writer, on_loop
 from perdure.store.transaction import Transaction
 
 Found = TypeVar("Found")
+
+# How long the owner of a parked run may take to answer a call, before anybody may claim the run.
+_sticky_us = 250_000
 
 
 class SqliteStore(Store):
@@ -64,6 +70,8 @@ class SqliteStore(Store):
         ids: Ids,
         synchronous: Synchronous = "FULL",
         lifecycle: bool = True,
+        notify: bool = True,
+        network: bool = False,
     ) -> None:
         self.url = f"sqlite:///{path}"
         self.path = path
@@ -72,6 +80,10 @@ class SqliteStore(Store):
         self._clock = clock
         self._ids = ids
         self._synchronous = synchronous
+        self._network = network
+        # Where time is virtual, what happens by itself in real time would be chance.
+        self._notify = self.sends_hints = notify and isinstance(clock, SystemClock)
+        self._noticing: Noticing | None = None
         self._file = ""  # its real path, once it was opened
         self._writer: Writer | None = None
         self._reads: Reads | None = None
@@ -88,10 +100,23 @@ class SqliteStore(Store):
         async with self._turn:
             if self._writer is not None:
                 return
-            path = self._file = opening.checked_path(self.path)
+            path = self._file = opening.checked_path(self.path, network=self._network)
             writer = Writer(path, self._synchronous, self._clock, self._ids, self.lifecycle)
+            # Before the writer's thread has them for itself.
+            name = self._ids.ulid() if self._notify else None
             await writer.open()
             self._writer, self._reads = writer, Reads(path)
+            if name is not None:
+                self._notice(path, name, writer)
+
+    def _notice(self, path: str, name: str, writer: Writer) -> None:
+        """From now on: what others do to the file."""
+        self._noticing = Noticing(path, name, writer.glance, self._heard, lambda: self.worker_id)
+        self.sticky_us = _sticky_us if self._noticing.open() else 0
+
+    def _heard(self, wake: Wake) -> None:
+        if self.on_hint is not None:
+            self.on_hint(wake)
 
     async def close(self) -> None:
         """Finish what is queued, empty the log into the file, give up the locks. Idempotent."""
@@ -99,6 +124,9 @@ class SqliteStore(Store):
         self.stop_beating()
         async with self._turn:
             writer, reads_, self._writer, self._reads = self._writer, self._reads, None, None
+            noticing, self._noticing = self._noticing, None
+            if noticing is not None:
+                await noticing.close()
             if reads_ is not None:
                 await asyncio.get_running_loop().run_in_executor(None, reads_.close)
             if writer is not None:
@@ -145,9 +173,7 @@ class SqliteStore(Store):
         batch = Batch(
             batch_id, ops, self.worker_id, self.patience_s, self.sticky_us, decided=decided
         )
-        applied = await self._writer.apply(batch)
-        self._note_head()
-        return applied
+        return self._committed(await self._writer.apply(batch))
 
     async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
         self._check_process()
@@ -156,13 +182,14 @@ class SqliteStore(Store):
         if self._writer is None:
             raise BatchFailed("the store is not open")
         batch = Batch(batch_id, (), self.worker_id, self.patience_s, self.sticky_us)
-        applied = await self._writer.transact(batch, work)
-        self._note_head()
-        return applied
+        return self._committed(await self._writer.transact(batch, work))
 
-    def _note_head(self) -> None:
+    def _committed(self, done: Done) -> list[Applied]:
         if self._writer is not None:
             self.head = max(self.head, self._writer.head)
+        if self._noticing is not None:
+            self._noticing.tell(done.applied, done.number, self.head, self._clock.now())
+        return done.applied
 
     async def settle(self, batch_id: str) -> bool:
         return await self._read(reads.settled, batch_id)

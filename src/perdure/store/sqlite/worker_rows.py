@@ -46,6 +46,10 @@ class WorkerRows(LoadedRows):
             self._live[worker_id] = live
         return live
 
+    def is_called(self, owner: str) -> bool:
+        """Only one that lives: the lock files tell at once."""
+        return self.sticky_us > 0 and self.is_live(owner)
+
     def put_worker(self, worker: WorkerRecord) -> None:
         if worker.worker_id == self.worker_id:
             self._liveness.hold(worker.worker_id)

@@ -4,8 +4,8 @@ Batches come in by a queue and are answered on the loop that asked. Each is one 
 the side lock: read what the ops need, let the handlers decide, write the difference, leave the
 proof in `commits`. Before the commit every error means that nothing happened; after it nothing may
 fail. A body of a caller's that is to be committed with its op runs here too, on a connection of its
-own. Between batches the thread copies the log into the database: when it was idle for a second, or
-when the log has grown large.
+own. Now and then the thread is asked for a glance: whether others have written. Between batches it
+copies the log into the database: when it was idle for a second, or when the log has grown large.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from perdure.store.handlers.facts import FACTS
 from perdure.store.sqlite import guarding, opening
 from perdure.store.sqlite.liveness import SideLock, WorkerLocks
 from perdure.store.sqlite.opening import Synchronous
+from perdure.store.sqlite.others import Others, Seen
 from perdure.store.sqlite.remembered import Remembered
 from perdure.store.sqlite.statements import Statements, as_json
 from perdure.store.sqlite.tables import SqliteTables
@@ -70,6 +71,13 @@ class Batch(NamedTuple):
     patience_s: float = 30.0
     sticky_us: int = 0
     decided: Callable[[], None] | None = None
+
+
+class Done(NamedTuple):
+    """The answers of a batch, and its number; 0 if nothing was committed."""
+
+    applied: list[Applied]
+    number: int
 
 
 class Job:
@@ -137,6 +145,8 @@ class Writer:
         self._remembered = Remembered()
         self._wal_bytes_next = wal_bytes_max
         self._idle_wait_s: float | None = None  # None: nothing to do when idle
+        self._idle_since = 0.0
+        self._others = Others()
         self._lock: SideLock | None = None
         self.workers = WorkerLocks(path)
         self.head = 0  # the newest event that a batch of ours has appended or seen
@@ -155,13 +165,18 @@ class Writer:
             await self.close()
             raise
 
-    async def apply(self, batch: Batch) -> list[Applied]:
-        applied: list[Applied] = await self._ask(lambda: self._apply(batch))
-        return applied
+    async def apply(self, batch: Batch) -> Done:
+        done: Done = await self._ask(lambda: self._apply(batch))
+        return done
 
-    async def transact(self, batch: Batch, work: Transaction) -> list[Applied]:
-        applied: list[Applied] = await self._ask(lambda: self._transact(batch, work))
-        return applied
+    async def transact(self, batch: Batch, work: Transaction) -> Done:
+        done: Done = await self._ask(lambda: self._transact(batch, work))
+        return done
+
+    async def glance(self) -> Seen:
+        """What others have committed since the last glance."""
+        seen: Seen = await self._ask(self._glance)
+        return seen
 
     async def close(self) -> None:
         """Do what is queued, then close. The thread has ended when this returns."""
@@ -202,10 +217,12 @@ class Writer:
 
     def _next_job(self) -> Job | Errand | None:
         while (wait_s := self._idle_wait_s) is not None:
+            idle_s = time.monotonic() - self._idle_since  # glances do not count as work
             try:
-                return self._jobs.get(timeout=wait_s)
+                return self._jobs.get(timeout=max(0.0, wait_s - idle_s))
             except queue.Empty:
                 done = self._wal_bytes() <= idle_wal_bytes or self._checkpoint()
+                self._idle_since = time.monotonic()
                 self._idle_wait_s = None if done else min(2 * wait_s, idle_max_s)
         return self._jobs.get()
 
@@ -258,17 +275,23 @@ class Writer:
         with self._lock:
             return self._ready_connection().run("prolong_lease", lease) > 0
 
+    def _glance(self) -> Seen:
+        if self._sql is not None:
+            self._next_number(self._sql, self._remembered)
+        return self._others.take()
+
     # --- a batch ---
 
-    def _apply(self, batch: Batch) -> list[Applied]:
+    def _apply(self, batch: Batch) -> Done:
         with self._locked():
             sql = self._ready_connection()
             self._begin(sql, batch.patience_s)
             tables, applied = self._decide(sql, batch, self._remembered)
             self._commit(sql, batch.batch_id)
             self._remembered.number += 1
+            self._others.committed(self._remembered.number)
             self._committed(tables)
-            return applied
+            return Done(applied, self._remembered.number)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -286,7 +309,7 @@ class Writer:
 
     def _committed(self, tables: SqliteTables) -> None:
         """What follows a commit. Nothing here may make it look as if it had failed."""
-        self._idle_wait_s = idle_s
+        self._idle_wait_s, self._idle_since = idle_s, time.monotonic()
         self.head = tables.last_position()
         try:
             tables.remember()
@@ -310,7 +333,7 @@ class Writer:
     ) -> tuple[SqliteTables, list[Applied]]:
         """Everything up to the commit. Whatever goes wrong here, nothing happened."""
         try:
-            number = _next_number(sql, remembered)
+            number = self._next_number(sql, remembered)
             tables = SqliteTables(
                 sql,
                 now=self._clock.now(),
@@ -336,6 +359,20 @@ class Writer:
             self._roll_back(sql)
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
         return tables, applied
+
+    def _next_number(self, sql: Statements, remembered: Remembered) -> int:
+        """The number of the next commit, and whether what is remembered still holds."""
+        version: int = sql.row("data_version")[0]
+        if not remembered.holds(version):
+            number, min_code, position, fan_outs, awaited = sql.row("last_commit", _facts)
+            opening.check_min_code(sql, min_code)
+            remembered.begin(number, position, decode_positions(fan_outs))
+            remembered.watched.update((("topic", one), one in decode_ids(awaited)) for one in FACTS)
+            if remembered is self._remembered:
+                self._others.saw(number, version)
+            else:
+                self._others.saw_number(number)
+        return remembered.number + 1
 
     def _begin(self, sql: Statements, patience_s: float) -> None:
         """Our turn to write, once whoever has it without our lock lets go: a caller with a transaction of its own."""
@@ -396,7 +433,7 @@ class Writer:
 
     # --- a transaction of a caller's ---
 
-    def _transact(self, batch: Batch, work: Transaction) -> list[Applied]:
+    def _transact(self, batch: Batch, work: Transaction) -> Done:
         """The body, and the op that records it, as one transaction on a connection of their own.
 
         Not on ours: what the body does to it (pragmas, factories) goes with it. What we remember is forgotten by the
@@ -407,14 +444,16 @@ class Writer:
             try:
                 self._begin(sql, batch.patience_s)
                 op = self._run_body(sql, work)
-                tables, applied = self._decide(sql, batch._replace(ops=(op,)), Remembered())
+                remembered = Remembered()
+                tables, applied = self._decide(sql, batch._replace(ops=(op,)), remembered)
                 if not work.stands(applied):
                     self._roll_back(sql)
-                    return applied
+                    return Done(applied, 0)
                 self._seal(sql, work)
                 self._commit(sql, batch.batch_id)
+                self._others.committed(remembered.number + 1, elsewhere=True)
                 self._committed(tables)
-                return applied
+                return Done(applied, remembered.number + 1)
             finally:
                 sql.connection.close()
 
@@ -477,16 +516,6 @@ class Writer:
         with opening.impatient(sql.connection):
             busy, _, _ = sql.row("checkpoint")
         return not busy
-
-
-def _next_number(sql: Statements, remembered: Remembered) -> int:
-    """The number of the commit under way, and whether what is remembered still holds."""
-    if not remembered.holds(sql.row("data_version")[0]):
-        number, min_code, position, fan_outs, awaited = sql.row("last_commit", _facts)
-        opening.check_min_code(sql, min_code)
-        remembered.begin(number, position, decode_positions(fan_outs))
-        remembered.watched.update((("topic", one), one in decode_ids(awaited)) for one in FACTS)
-    return remembered.number + 1
 
 
 def _apply_ops(tables: SqliteTables, ops: Sequence[Op[Any]]) -> list[Applied]:
