@@ -17,6 +17,7 @@ from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.store.postgres.store import PostgresStore
+from perdure.store.redis.store import RedisStore
 from perdure.testing import VirtualClock, World
 
 # A worker of another process. It holds no lock, so on every store its lease says whether it lives.
@@ -127,6 +128,8 @@ class Stage(World):
         for execution in worker._executions.values():
             execution.dead = False
             execution.evict()
+        if isinstance(store, RedisStore):
+            await store._one("DEL", store._key("workers"))
         if isinstance(store, PostgresStore):
             gone = f'delete from "{store.schema}".workers'  # else its lease would have to run out
             await store._ask(lambda connection: connection.execute(gone))
@@ -159,7 +162,7 @@ class Deadly:
 # For tests of what happens before any run does.
 without_eviction = pytest.mark.parametrize(
     "world",
-    [("memory", 100), ("sqlite", 100), ("postgres", 100)],
+    [("memory", 100), ("sqlite", 100), ("postgres", 100), ("redis", 100)],
     ids=lambda mode: mode[0],
     indirect=True,
 )
@@ -170,36 +173,40 @@ def worlds_of(
     kind: str, resident: int, directory: Path, request: pytest.FixtureRequest
 ) -> Iterator["Worlds"]:
     """Worlds on a store of this kind; a server is asked for only if it is needed."""
-    if kind != "postgres":
+    if kind == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        with request.getfixturevalue("postgres_namespaces").lent() as lend:
+            yield Worlds(kind, resident, directory, (url, lend()))
+    elif kind == "redis":
+        with request.getfixturevalue("valkey_server").fresh_namespace() as namespace:
+            url = request.getfixturevalue("redis_url")
+            yield Worlds(kind, resident, directory, (url, namespace))
+    else:
         yield Worlds(kind, resident, directory)
-        return
-    url = request.getfixturevalue("postgres_url")
-    with request.getfixturevalue("postgres_namespaces").lent() as lend:
-        yield Worlds(kind, resident, directory, (url, lend()))
 
 
 class Worlds:
-    """Opens worlds on one store. On Postgres `postgres` is the address of the server, and an empty namespace."""
+    """Opens worlds on one store; `server` is the address of one, and an empty namespace there."""
 
     def __init__(
         self,
         kind: str,
         resident: int,
         directory: Path,
-        postgres: tuple[str, str] | None = None,
+        server: tuple[str, str] | None = None,
     ) -> None:
         self.kind = kind
         self.resident = resident
         self.clock = VirtualClock()
         self.directory = directory
-        self._postgres = postgres
+        self._server = server
         self._memory: MemoryStore | None = None
         self._opened = 0
 
     @property
     def url(self) -> str:
-        if self._postgres is not None:
-            return self._postgres[0]
+        if self._server is not None:
+            return self._server[0]
         return "memory://" if self.kind == "memory" else f"sqlite:///{self.directory}/world.db"
 
     @property
@@ -210,8 +217,8 @@ class Worlds:
         # Each opening needs ids of its own: the clock may stand still between two.
         self._opened += 1
         options = {"resident": self.resident, "seed": self._opened, **options}
-        if self._postgres is not None:
-            options["namespace"] = self._postgres[1]
+        if self._server is not None:
+            options["namespace"] = self._server[1]
         stage = Stage(app, self.url, clock=self.clock, **options)
         if self.kind == "memory":
             self._share_memory(stage.app)

@@ -23,7 +23,7 @@ from perdure.testing.conformance import Driver, check_invariants
 from perdure.testing.conformance.words import WORKFLOW, YEAR, done, error
 
 # A round costs several commits, and a commit on a server more than one in a file.
-_rounds_by_kind: Final = {"sqlite": 100, "postgres": 20}
+_rounds_by_kind: Final = {"sqlite": 100, "postgres": 20, "redis": 30}
 # A hung round is found by the limit of the whole test; with `make races`, which has none, by this.
 _patience_s: Final = 600
 _asked = os.environ.get("PERDURE_RACE_ROUNDS")

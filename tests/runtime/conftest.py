@@ -1,5 +1,5 @@
-"""Every test here runs on memory, SQLite and Postgres, with runs kept in memory or evicted at each wait; on Postgres
-half of them with one and half with the other, for each opening of a server's store takes its time.
+"""Every test here runs on all four stores, with runs kept in memory or evicted at each wait; but for memory half of
+them with one and half with the other, for each opening of a store takes its time.
 
 `world(app)` opens a copy of an app in virtual time on the test's store. Opening a second world continues the first:
 the same rows, the same clock. `world.crash()` ends one as a power cut would, without handing anything back.
@@ -20,9 +20,9 @@ from perdure import App
 _modes = [
     pytest.param(("memory", 100), id="memory"),
     pytest.param(("memory", 0), id="memory-evicting"),
-    pytest.param(("sqlite", 100), id="sqlite"),
-    pytest.param(("sqlite", 0), id="sqlite-evicting"),
+    pytest.param(("sqlite", None), id="sqlite"),
     pytest.param(("postgres", None), id="postgres"),
+    pytest.param(("redis", None), id="redis"),
 ]
 
 
@@ -42,7 +42,7 @@ def app() -> App:
     return App("memory://")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Where the crowd meets: the url, and a namespace where one server serves all tests."""
     match request.param:
@@ -50,7 +50,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
             return {"url": "memory://"}
         case "sqlite":
             return {"url": f"sqlite:///{tmp_path}/crowd.db"}
-    lend = request.getfixturevalue("lend_namespace")
+        case "redis":
+            lend = request.getfixturevalue("lend_redis_namespace")
+            url = request.getfixturevalue("redis_url")
+        case _:
+            lend = request.getfixturevalue("lend_namespace")
+            url = request.getfixturevalue("postgres_url")
     # Without hints of its own: what is passed on, and what is lost, is the test's affair.
-    url = request.getfixturevalue("postgres_url") + "?notify=0"
-    return {"url": url, "namespace": lend()}
+    return {"url": url + "?notify=0", "namespace": lend()}

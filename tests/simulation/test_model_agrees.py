@@ -1,4 +1,4 @@
-"""The memory store is the oracle: random ops give the same answers and the same rows on SQLite and Postgres.
+"""The memory store is the oracle: random ops give the same answers and the same rows on SQLite, Postgres and Redis.
 
 One test drives the stores side by side, op by op, with clock jumps, crashes and a failing batch thrown in, and
 holds them to the invariants after each. The others take what was planned that way and apply it fused, as one batch:
@@ -24,8 +24,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from redis.asyncio import Redis
 from servers.namespaces import Namespaces
 from servers.postgres import PostgresAddress
+from servers.valkey import ValkeyAddress, new_namespace
 
 from perdure.model import limits, ops
 from perdure.model.ids import Ids
@@ -48,6 +50,7 @@ from perdure.model.status import LIVE
 from perdure.store.base import Applied, BatchFailed, RunFilter, Store
 from perdure.store.memory import MemoryStore
 from perdure.store.postgres.store import PostgresStore
+from perdure.store.redis.store import RedisStore
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
@@ -868,15 +871,21 @@ def _spec(step: StepRecord) -> WaitSpec:
 
 
 class Server:
-    """Where Postgres is. Examples are made without fixtures, so it is told once for all of them."""
+    """Where the servers are. Examples are made without fixtures, so it is told once for all of them."""
 
     url = ""
     namespaces: Namespaces
+    valkey: ValkeyAddress
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server(postgres_server: PostgresAddress, postgres_namespaces: Namespaces) -> None:
+def server(
+    postgres_server: PostgresAddress,
+    postgres_namespaces: Namespaces,
+    valkey_server: ValkeyAddress,
+) -> None:
     Server.url, Server.namespaces = postgres_server.url, postgres_namespaces
+    Server.valkey = valkey_server
 
 
 class World:
@@ -890,6 +899,7 @@ class World:
         self._files = 0
         self._batches = 0
         self._lent: list[str] = []
+        self._lent_by_valkey: list[str] = []
 
     def wait_for(self, awaited: Coroutine[Any, Any, Answer]) -> Answer:
         return self.loop.run_until_complete(awaited)
@@ -927,6 +937,22 @@ class World:
         self.wait_for(store.open())
         return store
 
+    def redis(self, home: str | None, namespace: str | None = None) -> RedisStore:
+        if namespace is None:
+            namespace = new_namespace()
+            self._lent_by_valkey.append(namespace)
+        ids = Ids(self.clock, random.Random(len(self._lent_by_valkey) + 200))
+        store = RedisStore(Server.valkey.url, namespace=namespace, clock=self.clock, ids=ids)
+        store.worker_id, store.sticky_us = home, self.sticky_us
+        store._note_workers = lambda workers: None  # type: ignore[method-assign]
+        self.wait_for(store.open())
+        return store
+
+    def again(self, store: PostgresStore | RedisStore) -> PostgresStore | RedisStore:
+        """Another process on the same rows."""
+        make = self.postgres if isinstance(store, PostgresStore) else self.redis
+        return make(store.worker_id, store.namespace)
+
     def apply(self, store: Store, *batch: ops.Op[Any]) -> Any:
         """The answers and wakes of a batch, comparable; or that it failed."""
         try:
@@ -949,6 +975,8 @@ class World:
                     connection.commit()
             elif isinstance(store, PostgresStore):
                 self.wait_for(store._ask(functools.partial(_write, store, row)))
+            elif isinstance(store, RedisStore):
+                self.wait_for(_write_to_redis(store, row))
 
     def shown(self, store: Store) -> Any:
         return normal(self.wait_for(dump(store))), self.wait_for(_beside(store, self.clock.now()))
@@ -960,11 +988,19 @@ class World:
         self.loop.close()
         shutil.rmtree(self.directory)
         Server.namespaces.give_back(*self._lent)
+        Server.valkey.clear(*self._lent_by_valkey)
 
 
 async def _write(store: PostgresStore, row: OutboxRecord, connection: Any) -> None:
     async with connection.transaction():
         await store.write_outbox(connection, row)
+
+
+async def _write_to_redis(store: RedisStore, row: OutboxRecord) -> None:
+    async with Redis.from_url(Server.valkey.url) as client:
+        pipeline = client.pipeline(transaction=True)
+        await store.write_outbox(pipeline, row)
+        await pipeline.execute()
 
 
 async def _broken(store: Store) -> list[str]:
@@ -1016,12 +1052,12 @@ def _rule(name: str) -> Any:
     return rule(**{one: st.sampled_from(of) for one, of in MOVES[name][1].items()})(act)
 
 
-# A look at every row takes Postgres long: it is taken after each so many moves, and at the end.
+# A look at every row takes a server long: it is taken after each so many moves, and at the end.
 SHOWN_EVERY = 8
 
 
 class Agreement(RuleBasedStateMachine):
-    """Memory, SQLite and Postgres side by side."""
+    """Memory, SQLite, Postgres and Redis side by side."""
 
     @initialize(home=st.sampled_from((None, "w1")), sticky_s=st.sampled_from((0, 3)))
     def open(self, home: str | None, sticky_s: int) -> None:
@@ -1032,7 +1068,7 @@ class Agreement(RuleBasedStateMachine):
         self.home = home
         self.memory = self.world.memory(home)
         self.sqlite = self.world.sqlite(home)
-        self.postgres = self.world.postgres(home)
+        self.servers = [self.world.postgres(home), self.world.redis(home)]
         self.moves = 0
         self.planner = Planner(self.memory, self.world.clock)
         self.both(ops.Beat(worker_id="w1", lease_us=LEASE_US))
@@ -1048,7 +1084,7 @@ class Agreement(RuleBasedStateMachine):
     def both(self, *batch: ops.Op[Any]) -> None:
         expected = self.world.apply(self.memory, *batch)
         assert expected != "failed", batch
-        for store in (self.sqlite, self.postgres):
+        for store in (self.sqlite, *self.servers):
             assert self.world.apply(store, *batch) == expected, (store, batch)
         self.check()
 
@@ -1057,12 +1093,13 @@ class Agreement(RuleBasedStateMachine):
         assert self.world.shown(self.sqlite) == shown
         broken = self.world.wait_for(_broken(self.memory))
         assert not broken, broken
-        stores = (self.memory, self.sqlite, self.postgres)
+        stores = (self.memory, self.sqlite, *self.servers)
         looks = [self.world.wait_for(store.look()) for store in stores]
-        assert looks[0] == looks[1] == looks[2]
+        assert all(one == looks[0] for one in looks), looks
         self.moves += 1
         if self.moves % SHOWN_EVERY == 0:
-            assert self.world.shown(self.postgres) == shown
+            for store in self.servers:
+                assert self.world.shown(store) == shown, store
 
     start = _rule("start")
     signal_with_start = _rule("signal_with_start")
@@ -1120,7 +1157,7 @@ class Agreement(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(SENDS))
     def post(self, kind: str) -> None:
         row = self.world.wait_for(self.planner.row(kind))
-        self.world.post(row, self.memory, self.sqlite, self.postgres)
+        self.world.post(row, self.memory, self.sqlite, *self.servers)
         self.check()
 
     @rule(which=st.sampled_from(WHICH))
@@ -1129,25 +1166,24 @@ class Agreement(RuleBasedStateMachine):
         twice = self.world.wait_for(self.planner.plan(("record_twice", {"which": which})))
         if not isinstance(twice, ops.RecordStep):
             return
-        for store in (self.memory, self.sqlite, self.postgres):
+        for store in (self.memory, self.sqlite, *self.servers):
             assert self.world.apply(store, twice) == "failed"
         self.check()
 
     @rule()
     def crash(self) -> None:
-        """What the files hold at this moment is all that is left; on Postgres, another process goes on."""
+        """What the files hold at this moment is all that is left; on a server, another process goes on."""
         crashed = self.sqlite
         self.sqlite = self.world.sqlite(self.home, copy_of=crashed.path)
         self.world.wait_for(crashed.close())
-        gone = self.postgres
-        namespace = gone.schema.removeprefix("perdure_")
-        self.postgres = self.world.postgres(self.home, namespace)
-        self.world.wait_for(gone.close())
+        gone, self.servers = self.servers, [self.world.again(one) for one in self.servers]
+        for store in gone:
+            self.world.wait_for(store.close())
         self.both(ops.Beat(worker_id="w1", lease_us=LEASE_US))
 
     @rule()
     def reopen(self) -> None:
-        for store in (self.sqlite, self.postgres):
+        for store in (self.sqlite, *self.servers):
             self.world.wait_for(store.close())
             self.world.wait_for(store.open())
         self.both(ops.Beat(worker_id="w1", lease_us=LEASE_US))
@@ -1156,9 +1192,10 @@ class Agreement(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         try:
-            assert self.world.shown(self.postgres) == self.world.shown(self.memory)
+            for store in self.servers:
+                assert self.world.shown(store) == self.world.shown(self.memory), store
         finally:
-            self.world.end(self.memory, self.sqlite, self.postgres)
+            self.world.end(self.memory, self.sqlite, *self.servers)
             self.patch.undo()
 
 
@@ -1264,13 +1301,14 @@ def _less_eager(told: Any) -> Any:
     ]
 
 
-def _as_postgres_has_them(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
-    """Postgres makes claims after all else in a batch; and what somebody needed until this very batch, a run or an
+def _as_servers_have_them(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
+    """There claims are made after all else in a batch; and what somebody needed until this very batch, a run or an
     event, goes with a later one. Nobody who submits these can tell."""
     cleaning = (ops.Prune, ops.TrimLedger)
     return sorted(batch, key=lambda op: isinstance(op, ops.ClaimRuns) - isinstance(op, cleaning))
 
 
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
 @settings(max_examples=settings.default.max_examples // 3)
 @given(seed=st.integers(0, 2**32), home=st.sampled_from((None, "w1")))
 # A run that was pruned and begun anew, of which the other process remembers the first one.
@@ -1293,15 +1331,16 @@ def _as_postgres_has_them(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
 @example(seed=1334385665, home=None)
 # A child that is older than its parent.
 @example(seed=460890590, home=None)
-def test_two_processes_on_postgres_are_as_one(seed: int, home: str | None) -> None:
+def test_two_processes_on_a_server_are_as_one(kind: str, seed: int, home: str | None) -> None:
     """Batches by turns from two stores with what each remembers: what the other has written since is always seen.
 
     Planned from what was there before the batch, so that its ops meet; with little room to resume runs in.
     """
     chance = random.Random(seed)
     world = World()
-    memory, one = world.memory(home), world.postgres(home)
-    other = world.postgres(home, one.schema.removeprefix("perdure_"))
+    memory = world.memory(home)
+    one = world.postgres(home) if kind == "postgres" else world.redis(home)
+    other = world.again(one)
     planner = Planner(memory, world.clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "resumed_per_commit_max", 3)
@@ -1313,7 +1352,7 @@ def test_two_processes_on_postgres_are_as_one(seed: int, home: str | None) -> No
                 ]
                 # Not a retry: what is later than the step that failed only the owner's process knows.
                 kept = [one for one in planned if one and not isinstance(one, ops.Retry)]
-                batch = _as_postgres_has_them(_one_turn_each(kept))
+                batch = _as_servers_have_them(_one_turn_each(kept))
                 expected = _less_eager(world.apply(memory, *batch))
                 store = one if chance.random() < 0.5 else other
                 assert _less_eager(world.apply(store, *batch)) == expected, batch

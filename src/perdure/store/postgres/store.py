@@ -80,6 +80,7 @@ class PostgresStore(PostgresReads, Backend):
         self, url: str, *, namespace: str | None, clock: Clock, ids: Ids, lifecycle: bool = True
     ) -> None:
         self.url = without_password(url)
+        self.namespace = namespace
         self.schema = opening.schema_name(namespace)
         self.lifecycle = lifecycle
         self._options: Options = parse_url(url)

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from perdure.errors import StoreRefused
 from perdure.store.redis.layout import Layout
 from perdure.store.redis.scripts import script
-from perdure.store.urls import without_password
+from perdure.store.urls import flag, without_password
 
 log = logging.getLogger("perdure.store.redis")
 
@@ -47,6 +47,7 @@ class Options(NamedTuple):
 
     url: str  # without what is ours
     relaxed: bool
+    notify: bool  # whether processes tell each other of their commits
 
     @property
     def shown(self) -> str:
@@ -63,6 +64,7 @@ def parse_url(url: str) -> Options:
         raise StoreRefused(
             f"{without_password(url)!r}: durability is strict or relaxed, not {durability}"
         )
+    notify = flag(url, options, "notify", True)
     plain = urlunsplit((scheme, parts.netloc, parts.path, urlencode(options), ""))
     try:
         BlockingConnectionPool.from_url(plain).make_connection()  # type: ignore[no-untyped-call]
@@ -70,7 +72,7 @@ def parse_url(url: str) -> Options:
         raise StoreRefused(
             f"{without_password(url)!r} is no address of a Redis: {error}"
         ) from error
-    return Options(plain, durability == "relaxed")
+    return Options(plain, durability == "relaxed", notify)
 
 
 def address_of(place: Any) -> str:
@@ -88,7 +90,7 @@ def is_lost(error: BaseException) -> bool:
 
 async def connect(options: Options) -> Client:
     """A client of the server, or of the cluster that it belongs to."""
-    client = _client(options)
+    client = single_client(options)
     try:
         info = await client.info("cluster")
     except BaseException:
@@ -106,7 +108,8 @@ async def connect(options: Options) -> Client:
     return cluster
 
 
-def _client(options: Options) -> Client:
+def single_client(options: Options) -> Client:
+    """A client of the one server that the URL names."""
     pool = BlockingConnectionPool.from_url(
         options.url, max_connections=_connections_max, timeout=_connect_s, **_common()
     )
@@ -118,6 +121,9 @@ def _client(options: Options) -> Client:
 def _common() -> dict[str, Any]:
     return {
         "socket_connect_timeout": _connect_s,
+        # The store has a bound of its own; and that of redis-py can swallow a cancellation (asyncio.wait_for before
+        # Python 3.12).
+        "socket_timeout": None,
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
         "decode_responses": False,

@@ -22,6 +22,7 @@ from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
 from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
 from perdure.store.beating import Beating
+from perdure.store.hint import Hint
 from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
@@ -37,6 +38,7 @@ from perdure.store.redis.connecting import (
     run_script,
 )
 from perdure.store.redis.fetching import Fetcher, Question, Reply
+from perdure.store.redis.hints import Hints
 from perdure.store.redis.layout import Layout, moment, time_of
 from perdure.store.redis.pulse import Pulse
 from perdure.store.redis.reads import RedisReads
@@ -48,6 +50,8 @@ from perdure.store.urls import without_password
 
 log = logging.getLogger("perdure.store.redis")
 
+# How long the owner of a parked run may take to answer a call, before anybody may claim the run.
+_sticky_us: Final = 250_000
 # Batches are settled within a minute. Old ones are forgotten once in so many commits, the first time a little earlier.
 _commits_kept_us: Final = 3600 * 1_000_000
 _commits_between_prunings: Final = 1000
@@ -70,12 +74,17 @@ class RedisStore(RedisReads, Backend):
         self.url = without_password(url)
         self.lifecycle = lifecycle
         self._options: Options = parse_url(url)
+        self.namespace = namespace
         self._layout = Layout(namespace)
+        self.sends_hints = self._options.notify
+        if self.sends_hints:
+            self.sticky_us = _sticky_us
         self._clock = ServerClock(clock)
         self._ids = ids
         self._fetcher = Fetcher(self._layout, self._clock.now, lambda: self.worker_id)
         self._decider = Decider(self, ids, lifecycle)
         self._client: Client | None = None
+        self._hints: Hints | None = None
         self._reaching = Reaching(is_lost)
         self._beating: Beating | None = None
         self._refused: str | None = None  # why, once newer code has shut this code out
@@ -110,6 +119,10 @@ class RedisStore(RedisReads, Backend):
                 raise
             self._client = client
             self._refused = None
+            if self._options.notify:
+                channel = self._layout.key("hints")
+                self._hints = Hints(self._options, channel, self._ids.ulid(), self._heard)
+                await self._hints.open()
 
     async def _greet(self, client: Client) -> None:
         """Learn what the server has kept; raises StoreRefused if this code may not use it."""
@@ -145,6 +158,9 @@ class RedisStore(RedisReads, Backend):
         self._check_process()
         self.stop_beating()
         async with self._turn:
+            hints, self._hints = self._hints, None
+            if hints is not None:
+                await hints.stop()
             client, self._client = self._client, None
             if self._pruning is not None:
                 self._pruning.cancel()  # a server that is out of reach would keep it, and us, waiting
@@ -216,6 +232,13 @@ class RedisStore(RedisReads, Backend):
         if due and (self._pruning is None or self._pruning.done()):
             self._pruning = asyncio.create_task(self._prune_commits(), name="perdure-prune")
         self.head = max(self.head, self._decider.known.head)
+        if self._hints is not None:
+            self._hints.tell(applied, self.worker_id, self.head, self._clock.now())
+
+    def _heard(self, hint: Hint) -> None:
+        if self.on_hint is not None:
+            for wake in hint.wakes(self.worker_id):
+                self.on_hint(wake)
 
     def now(self) -> int:
         return self._clock.now()
@@ -362,6 +385,8 @@ class RedisStore(RedisReads, Backend):
 
     def _note_workers(self, workers: frozenset[str]) -> None:
         self.living = workers
+        if self._hints is not None:
+            self._hints.others = bool(workers - {self.worker_id})
 
     async def _ask(self, questions: Sequence[Question]) -> Reply:
         self._check_process()
