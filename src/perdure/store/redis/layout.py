@@ -1,6 +1,6 @@
 """What is kept where. Every key of a namespace begins with one hash tag: all are on one node of a cluster.
 
-    meta               hash   what the namespace says of itself: its schema, the code it needs, its epoch
+    meta               hash   what the namespace says of itself: its schema, the code it needs, which server it is on
     head               hash   position, recorded_at: where the ledger ends; commits: how many batches there were
     units              hash   versions of what several processes may decide about at once
     commits            hash   batch id -> where the ledger ended before it; "" if it was not and never will be committed
@@ -22,6 +22,7 @@
     ready:<name>:<v>   zset   from when on it may be claimed, and its id
     ready_names        set    which of those there are, or were
     owners, owned:<worker>    who runs something, and what
+    held:<worker>      zset   what it has in memory, running or not
     root:<event id>    set    runs that the chain of one event has started
 
     watch:<kind>:<target>     zset   who waits, longest first; of a topic also watch:about:<topic>\\0<entity>

@@ -18,8 +18,8 @@ class Greeted(msgspec.Struct, frozen=True, gc=False):
     """What the server said."""
 
     clock: int
-    epoch: str
-    began: int  # how many batches there were when the epoch began: later ones may be lost
+    server: str  # by which name this start of it is known
+    began: int  # how many batches there were left when it was first greeted
     commits: int
     head: int
 
@@ -31,10 +31,10 @@ async def greet(client: Client, layout: Layout, new_id: Callable[[], str]) -> Gr
         raise StoreRefused(
             f"{layout.prefix}meta is no namespace of perdure but a {rest[0].decode()}; use another namespace"
         )
-    clock, epoch, began, commits, head, needed = rest
+    clock, server, began, commits, head, needed = rest
     if int(needed) > schema_known:
         raise too_new(layout, int(needed))
-    return Greeted(int(clock), epoch.decode(), int(began), int(commits), int(head))
+    return Greeted(int(clock), server.decode(), int(began), int(commits), int(head))
 
 
 def too_new(layout: Layout, needed: int) -> StoreRefused:

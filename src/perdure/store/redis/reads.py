@@ -69,6 +69,10 @@ class RedisReads(Store):
     def _note_workers(self, workers: frozenset[str]) -> None:
         """Hear which workers live."""
 
+    @abstractmethod
+    async def _note_server(self, server: str) -> None:
+        """Hear which start of the server has answered."""
+
     async def _one(self, *question: Any) -> Any:
         return (await self._ask([question])).answers[0]
 
@@ -102,9 +106,11 @@ class RedisReads(Store):
         if workflows is not None:
             asked.append(workflow_names(workflows))
         found = await self._one(*asked)
-        deadline, expiry, ready, fan_out, outbox, first, last, orphans, living, readers, swept = (
+        deadline, expiry, ready, fan_out, outbox, first, last, orphans, living, readers, *more = (
             found
         )
+        swept, server = more
+        await self._note_server(server.decode())
         deadlines = [time_of(one.decode()) for one in (deadline, expiry) if one]
         self.head = max(self.head, int(last))
         workers = frozenset(one.decode() for one in living)

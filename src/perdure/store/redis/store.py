@@ -57,6 +57,7 @@ _commits_kept_us: Final = 3600 * 1_000_000
 _commits_between_prunings: Final = 1000
 _commits_before_first_pruning: Final = 100
 _pruned_max: Final = 10_000
+_disowned_max: Final = 1000
 # Who has all others wait is given up on after this: it decides and writes one batch meanwhile.
 _alone_ms: Final = 5000
 _pause_s: Final = 0.005
@@ -88,7 +89,7 @@ class RedisStore(RedisReads, Backend):
         self._reaching = Reaching(is_lost)
         self._beating: Beating | None = None
         self._refused: str | None = None  # why, once newer code has shut this code out
-        self._epoch = ""
+        self._server = ""  # the start of it that was greeted last
         self._commits_seen = 0
         self._alone = ""
         self._commits = 0
@@ -128,15 +129,20 @@ class RedisStore(RedisReads, Backend):
         """Learn what the server has kept; raises StoreRefused if this code may not use it."""
         greeted = await opening.greet(client, self._layout, self._ids.ulid)
         self._clock.learn(greeted.clock)
-        is_new = greeted.epoch != self._epoch
-        if is_new and self._epoch:
+        if self._server not in ("", greeted.server):
             self._decider.known.forget()
-        if is_new and self._epoch and greeted.began < self._commits_seen:
-            self._rewound(greeted)
-        self._epoch = greeted.epoch
+            if greeted.began < self._commits_seen:
+                await self._rewind(client, greeted)
+        self._server = greeted.server
 
-    def _rewound(self, greeted: opening.Greeted) -> None:
-        """What this process has seen is gone: it must not go on from there."""
+    async def _rewind(self, client: Client, greeted: opening.Greeted) -> None:
+        """What this process has seen is gone: it must not go on from there, with no run that it has in memory."""
+        if self.worker_id is not None:
+            taken = _disowned_max
+            while taken == _disowned_max:
+                taken = await run_script(
+                    client, self._layout, "disown", self.worker_id, _disowned_max
+                )
         lost = self._commits_seen - greeted.began
         log.error(
             "%s has lost its last writes, at least %d batches: the ledger ends at %d again, and was seen to end at %d",
@@ -266,7 +272,7 @@ class RedisStore(RedisReads, Backend):
                     return everything(changes)
                 case b"alone":
                     await asyncio.sleep(_pause_s)
-                case b"epoch":
+                case b"restarted":
                     await self._reaching.until_reached(lambda: self._greet(client))
                     # All that is known may be of what is gone.
                     return everything(changes)
@@ -278,7 +284,7 @@ class RedisStore(RedisReads, Backend):
     async def _write(self, client: Client, changes: Changes) -> list[Any]:
         try:
             argument = argument_of(
-                self._layout, changes, epoch=self._epoch, alone=self._alone, now=self._clock.now()
+                self._layout, changes, server=self._server, alone=self._alone, now=self._clock.now()
             )
         except ValueError as error:
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
@@ -387,6 +393,12 @@ class RedisStore(RedisReads, Backend):
         self.living = workers
         if self._hints is not None:
             self._hints.others = bool(workers - {self.worker_id})
+
+    async def _note_server(self, server: str) -> None:
+        client = self._client
+        if server != self._server and client is not None:
+            async with self._decider.turn:  # not while a batch is decided on what is known
+                await self._reaching.until_reached(lambda: self._greet(client))
 
     async def _ask(self, questions: Sequence[Question]) -> Reply:
         self._check_process()

@@ -45,9 +45,9 @@ _wait_numbers = re.compile(r'\\"after\\":\[[\d,]*\]')
 _number = re.compile(rf"{MARK}\d{{5}}")
 
 
-def argument_of(layout: Layout, changes: Changes, *, epoch: str, alone: str, now: int) -> bytes:
+def argument_of(layout: Layout, changes: Changes, *, server: str, alone: str, now: int) -> bytes:
     """What the script is given. Raises ValueError for what is no text."""
-    return msgspec.msgpack.encode(_Argument(layout, changes).made(epoch, alone, now))
+    return msgspec.msgpack.encode(_Argument(layout, changes).made(server, alone, now))
 
 
 class _Argument:
@@ -68,7 +68,7 @@ class _Argument:
         self._owners: dict[str, None] = {}
         self._touched_queues: dict[str, None] = {}
 
-    def made(self, epoch: str, alone: str, now: int) -> dict[str, Any]:
+    def made(self, server: str, alone: str, now: int) -> dict[str, Any]:
         changes = self._changes
         for fill in (
             self._units,
@@ -87,7 +87,7 @@ class _Argument:
         adds, removes = self._commands()
         return {
             "batch": changes.batch_id,
-            "epoch": epoch,
+            "server": server,
             "alone": alone,
             "at": str(changes.now),
             "age": moment(now),
@@ -225,7 +225,7 @@ class _Argument:
             before = changes.runs_before.get(run_id)
             if before is not None:
                 self._list_run(before, False)
-                self._place_run(before, before, False)
+                self._move_run(before, None)
         for seen in changes.runs:
             if seen.bump and seen.run_id not in changes.gone_runs:
                 fields = self._hash("", "run", seen.run_id)
@@ -248,7 +248,7 @@ class _Argument:
         fields["created"], fields["generation"] = moment(run.created_at), str(run.generation)
         fields["position"] = _position(run.position)
         self._list_run(run, True)
-        self._place_run(run, run, True)
+        self._move_run(None, run)
 
     def _renew_run(self, before: RunRecord, run: RunRecord) -> None:
         """It continued as another: all that a run is born with may be new, but its place in the ledger and its tags."""
@@ -280,31 +280,44 @@ class _Argument:
         if run.root_id is not None:
             self._set("root", run.root_id)[run.run_id] = is_there
 
-    def _move_run(self, before: RunRecord, after: RunRecord | RunChange) -> None:
-        self._place_run(before, before, False)
-        self._place_run(before, after, True)
+    def _move_run(self, before: RunRecord | None, after: RunRecord | RunChange | None) -> None:
+        """From where it is found by what has become of it, to where it will be; None: it is not there."""
+        run = before or after
+        assert isinstance(run, RunRecord)
+        old = {} if before is None else self._places(run, before)
+        new = {} if after is None else self._places(run, after)
+        for at in old.keys() - new.keys():
+            self._index(*at)[old[at]] = False
+        for at, member in new.items():
+            if old.get(at) != member:
+                if at in old:
+                    self._index(*at)[old[at]] = False
+                self._index(*at)[member] = True
+                if at[0] == "ready":
+                    self._set("ready_names")[f"{at[1]}:{at[2]}"] = True
+        for at in old.keys() ^ new.keys():
+            if at[0] == "owned":
+                self._owners[at[1]] = None
+        if run.parent_run_id is not None:
+            lives = after is not None and after.status not in TERMINAL
+            if before is None or lives != (before.status not in TERMINAL):
+                self._set("children", run.parent_run_id)[run.run_id] = lives
 
-    def _place_run(self, run: RunRecord, state: RunRecord | RunChange, is_there: bool) -> None:
-        """Where it is found by what becomes of it."""
+    def _places(self, run: RunRecord, state: RunRecord | RunChange) -> dict[tuple[str, ...], str]:
+        """The indexes that it stands in by its state, and its member there."""
         run_id = run.run_id
-        self._index("runs", "status", state.status)[_run_member(run)] = is_there
+        places: dict[tuple[str, ...], str] = {("runs", "status", state.status): _run_member(run)}
         if state.status == "running":
-            self._index("owned", state.owner or "")[run_id] = is_there
-            self._owners[state.owner or ""] = None
+            places["owned", state.owner or ""] = run_id
+        if state.owner is not None:
+            places["held", state.owner] = run_id
         if state.ready_at is not None:
             # Of the workflow that it is by then: one that continues may become another.
-            workflow, version = run.workflow, run.version
-            if isinstance(state, RunRecord):
-                workflow, version = state.workflow, state.version
-            member = moment(state.ready_at) + run_id
-            self._index("ready", workflow, str(version))[member] = is_there
-            if is_there:
-                self._set("ready_names")[f"{workflow}:{version}"] = True
+            of = state if isinstance(state, RunRecord) else run
+            places["ready", of.workflow, str(of.version)] = moment(state.ready_at) + run_id
         if state.finished_at is not None:
-            self._index("runs", "finished")[moment(state.finished_at) + run_id] = is_there
-        if run.parent_run_id is not None:
-            lives = is_there and state.status not in TERMINAL
-            self._set("children", run.parent_run_id)[run_id] = lives
+            places["runs", "finished"] = moment(state.finished_at) + run_id
+        return places
 
     # --- what belongs to runs ---
 

@@ -8,15 +8,15 @@
 --   {'overtaken', clock, runs, units, seq, head, recorded_at}   by their numbers in what was sent
 --   {'taken', clock}                   something that was to be new is there, or something that was to be there is not
 --   {'alone', clock}                   another process has all others wait
---   {'epoch', clock}                   the server has begun anew since the caller greeted it
+--   {'restarted', clock}               this is not the start of the server that the caller has greeted
 --   {'settled', clock}                 somebody has asked about this batch, and was told that it was not written
 local batch = cmsgpack.unpack(ARGV[1])
 local time = clock()
 
 -- --- whether it may be written at all ---
 
-if call('HGET', prefix .. 'meta', 'epoch') ~= batch.epoch then
-    return {'epoch', time}
+if server() ~= batch.server then
+    return {'restarted', time}
 end
 local holder = call('GET', prefix .. 'alone')
 if holder and holder ~= batch.alone then
@@ -231,6 +231,10 @@ local function take(claim, member)
         call('ZREM', prefix .. 'owned:' .. old[2], run)
         table.insert(batch.owners, old[2])
     end
+    if old[2] and old[2] ~= '' then
+        call('ZREM', prefix .. 'held:' .. old[2], run)
+    end
+    call('ZADD', prefix .. 'held:' .. claim.worker, '0', run)
     call('ZADD', prefix .. 'owned:' .. claim.worker, '0', run)
     call('HSET', key, 'status', 'running', 'owner', claim.worker, 'fence', claim.fence, 'ready', '')
     call('HINCRBY', key, 'change', 1)

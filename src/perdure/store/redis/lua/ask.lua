@@ -457,6 +457,7 @@ function ask.look(now, asker, after, limit, workflows)
         living,
         call('HVALS', prefix .. 'consumers'),
         swept,
+        server(),
     }
 end
 

@@ -16,6 +16,11 @@ local function clock()
     return time[1] .. string.format('%06d', tonumber(time[2]))
 end
 
+-- By which name this start of the server is known: another start, or another server in its place, has another.
+local function server()
+    return string.match(call('INFO', 'server'), 'run_id:(%w+)')
+end
+
 -- A stream names its entries by two numbers. Ours use the first.
 local function entry(position)
     return whole(position) .. '-0'

@@ -1,0 +1,11 @@
+-- Take all runs away from a worker that must not go on with what it has in memory: its tokens are worth nothing from
+-- now on. Whoever claims them goes on from what is stored. ARGV: the worker, how many at most. Answers how many.
+local held = call('ZRANGEBYLEX', prefix .. 'held:' .. ARGV[1], '-', '+', 'LIMIT', 0, tonumber(ARGV[2]))
+for _, run in ipairs(held) do
+    local key = prefix .. 'run:' .. run
+    call('HSET', key, 'fence', '0')
+    call('HINCRBY', key, 'change', 1)
+    call('ZREM', prefix .. 'held:' .. ARGV[1], run)
+end
+call('HINCRBY', prefix .. 'counts', 'workers', -call('HDEL', prefix .. 'workers', ARGV[1]))
+return #held
