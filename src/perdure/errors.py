@@ -245,6 +245,17 @@ class OutcomeUnknown(PerdureError):
     """The store did not say whether the write happened; repeating it with the same key is safe."""
 
 
+class LedgerRewound(PerdureError):
+    """The ledger ends before a place that was read already: the store has lost its newest events."""
+
+    def __init__(self, position: int, last: int) -> None:
+        self.position, self.last = position, last
+        super().__init__(
+            f"the ledger ends at position {last}, and this cursor has seen {position}: the store has lost its newest "
+            "events, and new ones will take their places; read again from a cursor at or before the end"
+        )
+
+
 class StoreRefused(PerdureError):
     """The store cannot be used as it is; the reason says what to change.
 

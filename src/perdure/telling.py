@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from perdure.channels import Plain, Queue, Topic
 from perdure.engine import Engine
-from perdure.errors import PerdureError, refusal_error
+from perdure.errors import LedgerRewound, PerdureError, refusal_error
 from perdure.inputs import (
     Fact,
     as_fact,
@@ -33,6 +33,7 @@ from perdure.model.outcomes import Accepted, EmitOutcome, Refusal, Taken, Told
 from perdure.model.records import EventRecord
 from perdure.model.topics import Pattern, check_topic, parse_pattern
 from perdure.posting import post
+from perdure.store.base import Store
 from perdure.views import (
     Page,
     QueueItem,
@@ -229,11 +230,14 @@ class Telling:
         literal = None if pattern is None else pattern.literal
         if pattern is None or literal is not None:
             rows = await store.events(place[0], limit + 1, type=literal, entity=about)
+            if not rows:
+                await _check_end(store, place[0])
             return page(rows, limit, event_of, place_of)
 
         async def read(place: tuple[int], size: int) -> list[EventRecord]:
             return await store.events(place[0], size, entity=about)
 
+        await _check_end(store, place[0])
         return await _filtered(read, pattern, place, limit, place_of)
 
     async def _by_time(
@@ -251,11 +255,15 @@ class Telling:
 
         if pattern is None:
             rows = await store.events_by_time(place, limit + 1, entity=about)
+            if not rows and place is not None:
+                await _check_end(store, place[1])
             return page(rows, limit, event_of, place_of)
 
         async def read(place: tuple[int, int] | None, size: int) -> list[EventRecord]:
             return await store.events_by_time(place, size, entity=about)
 
+        if place is not None:
+            await _check_end(store, place[1])
         return await _filtered(read, pattern, place, limit, place_of)
 
     async def event(self, event_id: str) -> Event | None:
@@ -443,3 +451,11 @@ def _topic_name(topic: Topic[Any] | str) -> str:
 
 def _queue_name(queue: Queue[Any] | str) -> str:
     return queue.name if isinstance(queue, Queue) else check_name("queue", queue)
+
+
+async def _check_end(store: Store, seen: int) -> None:
+    """Raises LedgerRewound for a cursor that has seen what is not there any more."""
+    if seen > 0:
+        _, last = await store.span()
+        if seen > last:
+            raise LedgerRewound(seen, last)

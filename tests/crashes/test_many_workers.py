@@ -1,4 +1,4 @@
-"""Many worker processes on one Postgres, under load, while they and the server are killed and stopped.
+"""Many worker processes on one Postgres or Valkey, under load, while they and the server are killed and stopped.
 
 Everything that was begun comes to its end, everything acknowledged has its effect, once; what a worker that was taken
 for dead still wants to write is refused. A failure names its seed, which chooses runs, victims and moments; what the
@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from servers.namespaces import Lent
 from servers.postgres import PostgresProcess
+from servers.stores import Shared
+from servers.valkey import ValkeyProcess
 
 from crashes import scenes
 from crashes.crew import Crew, Member, Place, open_crew, patience_s, until
@@ -48,8 +49,8 @@ async def survive(directory: Path, place: Place, size: int, faults: Faults) -> F
 
 
 @pytest.fixture
-def place(tmp_path: Path, postgres_url: str, lend_namespace: Lent) -> Place:
-    return Place(postgres_url, lend_namespace(), "2s", tmp_path / "effects.jsonl")
+def place(tmp_path: Path, shared: Shared) -> Place:
+    return Place(*shared, "2s", tmp_path / "effects.jsonl")
 
 
 # --- workers ---------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ async def is_another(member: Member, worker_id: str) -> bool:
 # --- the server ------------------------------------------------------------------------------------
 
 
-async def kill_server(server: PostgresProcess, crew: Crew, away_s: float) -> None:
+async def kill_server(server: PostgresProcess | ValkeyProcess, crew: Crew, away_s: float) -> None:
     """Kill it under load, and start it again after a while, which is a part of a second more."""
     await asyncio.to_thread(server.kill)
     await asyncio.sleep(away_s)
@@ -124,15 +125,18 @@ async def kill_server(server: PostgresProcess, crew: Crew, away_s: float) -> Non
 
 
 async def test_a_server_that_is_killed_and_restarted(
-    tmp_path: Path, postgres_process: PostgresProcess, figures: Figures, kills_wanted: int
+    tmp_path: Path,
+    server_process: PostgresProcess | ValkeyProcess,
+    figures: Figures,
+    kills_wanted: int,
 ) -> None:
     """No worker is taken for dead meanwhile, and nobody is told that the store took nothing."""
-    place = Place(postgres_process.url, "crew", "30s", tmp_path / "effects.jsonl")
+    place = Place(server_process.url, "crew", "30s", tmp_path / "effects.jsonl")
 
     async def faults(crew: Crew, rng: random.Random) -> None:
         for _ in range(max(1, kills_wanted // 13)):
             await asyncio.sleep(rng.uniform(0.5, 1.5))
-            await kill_server(postgres_process, crew, rng.uniform(0, 1))
+            await kill_server(server_process, crew, rng.uniform(0, 1))
         await asyncio.sleep(0.5)  # scenes are played after the last restart too
 
     survived = await survive(tmp_path, place, 2, faults)
@@ -141,9 +145,12 @@ async def test_a_server_that_is_killed_and_restarted(
 
 
 async def test_everything_at_once(
-    tmp_path: Path, postgres_process: PostgresProcess, figures: Figures, kills_wanted: int
+    tmp_path: Path,
+    server_process: PostgresProcess | ValkeyProcess,
+    figures: Figures,
+    kills_wanted: int,
 ) -> None:
-    place = Place(postgres_process.url, "crew", "2s", tmp_path / "effects.jsonl")
+    place = Place(server_process.url, "crew", "2s", tmp_path / "effects.jsonl")
 
     async def faults(crew: Crew, rng: random.Random) -> None:
         for _ in range(max(1, kills_wanted // 13)):
@@ -151,7 +158,7 @@ async def test_everything_at_once(
             victim, sleeper = rng.sample(crew.members, 2)
             sleeper.stop()
             await asyncio.gather(
-                crew.kill(victim), kill_server(postgres_process, crew, rng.uniform(0, 3))
+                crew.kill(victim), kill_server(server_process, crew, rng.uniform(0, 3))
             )
             sleeper.go_on()
             crew.stops += 1

@@ -25,6 +25,7 @@ from servers.postgres import (
 )
 from servers.premises import Guarded, Premises
 from servers.process import ServerMissing, ServerProcess
+from servers.stores import Shared
 from servers.valkey import (
     ADDRESS_VARIABLE as REDIS_VARIABLE,
 )
@@ -194,6 +195,26 @@ def valkey_process(premises: Premises) -> Iterator[ValkeyProcess]:
         without_server(missing)
     with server:
         yield server
+
+
+# --- any of them -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def shared(request: pytest.FixtureRequest) -> Shared:
+    """The address of a server that all tests share, and a namespace of this test's own."""
+    if request.param == "postgres":
+        lend = request.getfixturevalue("lend_namespace")
+        return Shared(request.getfixturevalue("postgres_url"), lend())
+    lend = request.getfixturevalue("lend_redis_namespace")
+    return Shared(request.getfixturevalue("redis_url"), lend())
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def server_process(request: pytest.FixtureRequest) -> PostgresProcess | ValkeyProcess:
+    """A running server of this test's own, to stop, kill and restart."""
+    process: PostgresProcess | ValkeyProcess = request.getfixturevalue(f"{request.param}_process")
+    return process
 
 
 def shared_valkey(premises: Premises, started: list[ServerProcess]) -> ValkeyAddress:

@@ -17,7 +17,7 @@ from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.outcomes import Trimmed
-from perdure.store.base import Store
+from perdure.store.base import Rewound, Store
 
 log = logging.getLogger("perdure.ledger")
 
@@ -76,6 +76,8 @@ class Watch:
             self._alarm.clear()
 
     async def _look(self) -> None:
+        if self._store.rewound is not None:
+            await self._tell_loss(self._store.rewound)
         head = self._store.head
         if head != self._read_upto:  # else all had read everything, and nothing has come since
             await self._tell_stalls(head)
@@ -84,6 +86,18 @@ class Watch:
         if self._clock.now() >= self._keys_at:
             self._keys_at = self._clock.now() + _keys_every_us
             await self._forget_keys()
+
+    async def _tell_loss(self, rewound: Rewound) -> None:
+        """Once for each start of the server, whoever noticed it."""
+        facts = {"position": rewound.position, "seen": rewound.seen}
+        fact = ops.NewEvent(
+            event_id=self._ids.ulid(),
+            type="ledger.rewound",
+            payload=msgspec.json.encode(facts).decode(),
+            key=rewound.start,
+        )
+        await self._coordinator.submit(ops.Emit(events=(fact,)))
+        self._store.rewound = None
 
     async def _tell_stalls(self, head: int) -> None:
         found = await consumers_health(self._store, self._clock.now(), self._position_of)

@@ -107,6 +107,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     workers: frozenset[str]  # those that live
 
 
+class Rewound(msgspec.Struct, frozen=True, gc=False):
+    """The server was started again without its newest writes: `start` names that start of it."""
+
+    start: str
+    position: int  # where the ledger ended then
+    seen: int  # where it had been seen to end
+
+
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     """What health is judged by: counts, and how long the oldest has waited. Counts stop at a bound."""
 
@@ -144,6 +152,8 @@ class Store(ABC):
     needs_beats: bool = False  # whether a worker's life is known only by its lease
     # Set by the worker while it holds a lease, called in its loop when that is lost: see `start_beating`.
     on_lost_lease: Callable[[], None] | None = None
+    # Set when what this process had seen was found to be lost; who tells of it takes it away.
+    rewound: Rewound | None = None
     # The newest event that a batch of this process has appended or seen, or that `span` has told of: a hint.
     head: int = 0
 

@@ -20,7 +20,14 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
-from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
+from perdure.store.base import (
+    Applied,
+    BatchFailed,
+    BatchLost,
+    BatchUnknown,
+    Rewound,
+    StoreBusy,
+)
 from perdure.store.beating import Beating
 from perdure.store.hint import Hint
 from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
@@ -143,14 +150,15 @@ class RedisStore(RedisReads, Backend):
                 taken = await run_script(
                     client, self._layout, "disown", self.worker_id, _disowned_max
                 )
-        lost = self._commits_seen - greeted.began
+        seen = max(self.head, self._decider.known.head)
         log.error(
-            "%s has lost its last writes, at least %d batches: the ledger ends at %d again, and was seen to end at %d",
+            "%s has lost its last writes, at least %d batches: the ledger ends at %d, and was seen to end at %d",
             self.url,
-            lost,
+            self._commits_seen - greeted.began,
             greeted.head,
-            max(self.head, self._decider.known.head),
+            seen,
         )
+        self.rewound = Rewound(greeted.server, greeted.head, seen)
         self._commits_seen = greeted.commits
         self.head = self._decider.known.head = greeted.head
         self._lost_lease()
