@@ -63,6 +63,7 @@ class Watch:
         return not self._busy and not self._due.is_set()
 
     async def run(self) -> None:
+        self._store.on_rewound = self._due.set
         try:
             while True:
                 self._alarm.set(self._clock.now() + _every_us)
@@ -72,6 +73,7 @@ class Watch:
                 await self._look()
                 self._busy = False
         finally:
+            self._store.on_rewound = None
             self._busy = False
             self._alarm.clear()
 

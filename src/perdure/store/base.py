@@ -152,8 +152,9 @@ class Store(ABC):
     needs_beats: bool = False  # whether a worker's life is known only by its lease
     # Set by the worker while it holds a lease, called in its loop when that is lost: see `start_beating`.
     on_lost_lease: Callable[[], None] | None = None
-    # Set when what this process had seen was found to be lost; who tells of it takes it away.
+    # Set when what this process had seen was found to be lost, and called then; who tells of it takes it away.
     rewound: Rewound | None = None
+    on_rewound: Callable[[], None] | None = None
     # The newest event that a batch of this process has appended or seen, or that `span` has told of: a hint.
     head: int = 0
 

@@ -159,6 +159,8 @@ class RedisStore(RedisReads, Backend):
             seen,
         )
         self.rewound = Rewound(greeted.server, greeted.head, seen)
+        if self.on_rewound is not None:
+            self.on_rewound()
         self._commits_seen = greeted.commits
         self.head = self._decider.known.head = greeted.head
         self._lost_lease()
