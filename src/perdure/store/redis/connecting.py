@@ -99,7 +99,7 @@ async def connect(options: Options) -> Client:
     if not info.get("cluster_enabled"):
         return client
     await client.aclose()
-    cluster = RedisCluster.from_url(options.url, **_common(), cluster_error_retry_attempts=1)
+    cluster = RedisCluster.from_url(options.url, **_common())
     try:
         await cluster.initialize()
     except BaseException:
