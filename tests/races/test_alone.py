@@ -14,9 +14,10 @@ from test_racing_topics import (
 
 from perdure.store.optimistic.deciding import Decider, Overtaken
 from perdure.store.postgres.store import PostgresStore
+from perdure.store.redis.store import RedisStore
 
 
-@pytest.fixture(params=["postgres"])
+@pytest.fixture(params=["postgres", "redis"])
 def kind(request: pytest.FixtureRequest) -> Any:
     """Only there can anybody be overtaken."""
     return request.param
@@ -24,7 +25,7 @@ def kind(request: pytest.FixtureRequest) -> Any:
 
 def go_alone(monkeypatch: pytest.MonkeyPatch, *stores: Any) -> list[str]:
     """Have every batch of these stores be overtaken until it goes alone; gives the batches that did."""
-    deciders = [one._decider for one in stores if isinstance(one, PostgresStore)]
+    deciders = [one._decider for one in stores if isinstance(one, PostgresStore | RedisStore)]
     assert len(deciders) == len(stores)
     write = Decider.write
     alone: list[str] = []

@@ -23,9 +23,13 @@ from perdure.testing.conformance.words import (
 )
 
 
-@pytest.fixture(params=["postgres"])
+@pytest.fixture(params=["postgres", "redis"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+# On Redis a look is one script, and so is a commit: nobody comes in between.
+within_a_call = pytest.mark.parametrize("kind", ["postgres"], indirect=True)
 
 
 def test_a_run_that_changes_between_two_looks(race: Race) -> None:
@@ -98,6 +102,7 @@ def test_a_run_that_is_pruned_while_another_is_started_by_it(race: Race, place: 
     assert race.run("parent").status == "completed"
 
 
+@within_a_call
 def test_an_event_that_is_parked_while_the_ledger_is_trimmed(race: Race) -> None:
     """A consumer passes an event and parks it in one commit: retention must not see it passed and not parked."""
     race.a.apply(*(race.a.d.emit_op("tick", event_id=f"e{at}") for at in range(1, 5)))
@@ -135,6 +140,7 @@ def outsider(race: Race, postgres_url: str) -> Iterator[Outsider]:
     outsider.close()
 
 
+@within_a_call
 def test_an_event_in_time_against_the_deadline_of_a_wait_with_a_filter(
     race: Race, outsider: Outsider
 ) -> None:
