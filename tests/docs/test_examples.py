@@ -3,8 +3,8 @@
 A page is read as a reader does. The info string of a fence says what a block is: `python` opens a
 program, `python continue` goes on with the one above it, and each program runs once, in a process
 and an empty folder of its own. `python postgres` is a program that finds a Postgres under the
-variable DATABASE_URL. The only way out is `python no-run`, for a part of something larger; such a
-block must still compile.
+variable DATABASE_URL, `python redis` a Valkey under REDIS_URL. The only way out is `python no-run`,
+for a part of something larger; such a block must still compile.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from servers.valkey import ValkeyProcess
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,7 +64,7 @@ def programs_of(blocks: list[Block]) -> list[Block]:
     """Blocks that run, each with its continuations; line numbers stay those of the page."""
     programs: list[Block] = []
     for block in blocks:
-        if block.info in ("python", "python postgres"):
+        if block.info in ("python", "python postgres", "python redis"):
             programs.append(block)
         elif block.info == "python continue":
             if not programs:
@@ -82,7 +83,7 @@ PROGRAMS = [program for page in PAGES for program in programs_of(blocks_of(page)
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.place)
 def test_block_says_how_it_runs_and_compiles(block: Block) -> None:
-    known = ("python", "python continue", "python postgres", "python no-run")
+    known = ("python", "python continue", "python postgres", "python redis", "python no-run")
     assert block.info in known, block.place
     compile(block.text, block.place, "exec", dont_inherit=True)
 
@@ -96,6 +97,9 @@ def test_program_runs_as_printed(
         if program.info == "python postgres":
             server = request.getfixturevalue("postgres_server")
             surroundings["DATABASE_URL"] = stack.enter_context(server.fresh_database())
+        elif program.info == "python redis":
+            server = stack.enter_context(ValkeyProcess(request.getfixturevalue("premises")))
+            surroundings["REDIS_URL"] = server.url
         run_as_printed(program, tmp_path, surroundings)
 
 

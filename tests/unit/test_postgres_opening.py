@@ -319,8 +319,8 @@ async def test_synchronous_commit_must_be_on_unless_the_caller_accepts_less(
         name = url.rpartition("/")[2]
         postgres_server.execute(f"alter database {name} set synchronous_commit = off")
         reason = await refusal(url, postgres_namespace)
-        assert "synchronous_commit is off" in reason and "?relaxed=1" in reason
-        async with opened(f"{url}?relaxed=1", postgres_namespace) as store:
+        assert "synchronous_commit is off" in reason and "?durability=relaxed" in reason
+        async with opened(f"{url}?durability=relaxed", postgres_namespace) as store:
             await apply(store, start("a"))
 
 
@@ -401,7 +401,7 @@ async def test_no_refusal_tells_a_password(guarded: PostgresProcess) -> None:
         at_port(nobody, 1): "cannot be reached",
         nobody.replace("127.0.0.1", "no-such-host.invalid"): "cannot be reached",
         f"postgresql://127.0.0.1:{guarded.port}/x?user=locked&password=s3cret": "authentication failed",
-        f"{nobody}?relaxed=yes": "relaxed is 0 or 1, not 'yes'",
+        f"{nobody}?durability=yes": "durability is strict or relaxed, not 'yes'",
         f"{nobody}?no_such_option=1": "no_such_option",
         f"{nobody}?pgbouncer=1&notify=1": "listen_url",
         f"postgresql://locked:[s3cret@{guarded.port}/x": "is no URL",
@@ -439,7 +439,7 @@ def test_no_password_is_shown_where_addresses_are() -> None:
 def test_options_of_ours_are_taken_out_of_the_url() -> None:
     plain = "postgresql://a@b:1/c"
     assert parse_url(plain) == (plain, plain, False, False)
-    assert parse_url(f"{plain}?sslmode=require&relaxed=1") == (
+    assert parse_url(f"{plain}?sslmode=require&durability=relaxed") == (
         f"{plain}?sslmode=require",
         f"{plain}?sslmode=require",
         False,

@@ -44,3 +44,13 @@ def _shown(option: str) -> str:
         # The address of somewhere else.
         return f"{name}{mark}{without_password(unquote(value))}"
     return option
+
+
+def is_relaxed(url: str, options: dict[str, str]) -> bool:
+    """Take the option `durability` out: whether it accepts that a crash may lose what was acknowledged last."""
+    durability = options.pop("durability", "strict")
+    if durability not in ("strict", "relaxed"):
+        raise StoreRefused(
+            f"{without_password(url)}: durability is strict or relaxed, not {durability!r}"
+        )
+    return durability == "relaxed"

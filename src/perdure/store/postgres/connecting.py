@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from perdure.errors import StoreRefused
-from perdure.store.urls import flag, without_password
+from perdure.store.urls import flag, is_relaxed, without_password
 
 if TYPE_CHECKING:
     # Only the stubs know that it is generic.
@@ -76,7 +76,7 @@ def parse_url(url: str) -> Options:
     silent = options.get("notify") == "0"
     pgbouncer = flag(url, options, "pgbouncer", False)
     notify = flag(url, options, "notify", not pgbouncer)
-    relaxed = flag(url, options, "relaxed", False)
+    relaxed = is_relaxed(url, options)
     listen_url = options.pop("listen_url", None)
     if listen_url is None and notify and pgbouncer:
         raise StoreRefused(
@@ -164,7 +164,7 @@ async def check_server(connection: Connection, options: Options) -> None:
     if found["synchronous_commit"] == "off" and not options.relaxed:
         raise StoreRefused(
             "synchronous_commit is off for this role or database: a crash can lose what was just acknowledged; "
-            "set it to on, or accept that with ?relaxed=1"
+            "set it to on, or accept that with ?durability=relaxed"
         )
     if found["server_encoding"] != "UTF8":
         raise StoreRefused(

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from perdure.errors import StoreRefused
 from perdure.store.redis.layout import Layout
 from perdure.store.redis.scripts import script
-from perdure.store.urls import flag, without_password
+from perdure.store.urls import flag, is_relaxed, without_password
 
 log = logging.getLogger("perdure.store.redis")
 
@@ -59,11 +59,7 @@ def parse_url(url: str) -> Options:
     parts = urlsplit(url)
     scheme = parts.scheme.lower().replace("valkey", "redis")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    durability = options.pop("durability", "strict")
-    if durability not in ("strict", "relaxed"):
-        raise StoreRefused(
-            f"{without_password(url)!r}: durability is strict or relaxed, not {durability}"
-        )
+    relaxed = is_relaxed(url, options)
     notify = flag(url, options, "notify", True)
     plain = urlunsplit((scheme, parts.netloc, parts.path, urlencode(options), ""))
     try:
@@ -72,7 +68,7 @@ def parse_url(url: str) -> Options:
         raise StoreRefused(
             f"{without_password(url)!r} is no address of a Redis: {error}"
         ) from error
-    return Options(plain, durability == "relaxed", notify)
+    return Options(plain, relaxed, notify)
 
 
 def address_of(place: Any) -> str:
