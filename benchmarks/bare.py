@@ -9,19 +9,34 @@ events, its steps, and the update when it ends. (The row that Perdure adds per c
 
 import asyncio
 import queue
+import random
+import socket
 import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from benchmarks.common import Order, Stopwatch, Values, all_of, new_file, run, table_counts
+from benchmarks.common import (
+    Order,
+    Stopwatch,
+    Values,
+    all_of,
+    new_file,
+    percentile,
+    run,
+    table_counts,
+)
+from benchmarks.companions import companion, say_ready, until_told
 from benchmarks.ledger_loads import make_app, reading_of
 from benchmarks.perdure_loads import file_url
 from perdure.model.records import RunRecord
 from perdure.store.sql import load_migrations
+from perdure.store.sqlite.liveness import SideLock
 
 Row = tuple[Any, ...]
 Write = tuple[str, Row]  # a statement and its values
@@ -75,10 +90,10 @@ def _connected(path: str) -> sqlite3.Connection:
 class Rows:
     """The rows of one run after the other, as the engine would write them."""
 
-    def __init__(self, workflow: str) -> None:
+    def __init__(self, workflow: str, first: int = 1) -> None:
         self._workflow = workflow
-        self._positions = count(1)
-        self._numbers = count(1)
+        self._positions = count(first)
+        self._numbers = count(first)
 
     def start(self, number: int) -> tuple[str, list[Write]]:
         now = time.time_ns() // 1000
@@ -137,8 +152,9 @@ class Waiting(NamedTuple):
 class GroupWriter:
     """One thread that commits what gathered while it was committing; the loop hands over, it answers."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, lock: SideLock | None = None) -> None:
         self._connection = connection
+        self._lock = lock  # that processes take turns at
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Waiting] = []
         self._busy = False
@@ -180,7 +196,8 @@ class GroupWriter:
         while (batch := self._batches.get()) is not None:
             error: BaseException | None = None
             try:
-                commit(self._connection, [write for one in batch for write in one.writes])
+                with self._lock or nullcontext():
+                    commit(self._connection, [write for one in batch for write in one.writes])
             except BaseException as raised:
                 error = raised
             self._loop.call_soon_threadsafe(self._answer, batch, error)
@@ -322,6 +339,111 @@ def group_w8(order: Order, watch: Stopwatch) -> Values:
     return run(_group_w8(order, watch), uvloop=order.uvloop)
 
 
+# --- two processes on one file -------------------------------------------------------------------
+
+# Rows of the other process are numbered from here on: nobody has to ask for the last one.
+_first_of_other: Final = 1_000_000_000
+
+
+async def _half(order: Order, path: str, first: int, go: Callable[[], Awaitable[None]]) -> None:
+    """What one of the two does, each commit under the lock that Perdure's processes take turns at."""
+    connection, lock = _connected(path), SideLock(path)
+    writer, rows = GroupWriter(connection, lock), Rows("one_step", first)
+    await all_of(order.warm, lambda n: _run_bare(writer, rows, n, 1))
+    await go()
+    await all_of(order.size // 2, lambda n: _run_bare(writer, rows, n, 1))
+    writer.close()
+    connection.close()
+
+
+async def _shared(order: Order, watch: Stopwatch) -> Values:
+    path = new_file(order.place)
+    connect(path).close()
+    async with companion(replace(order, job="shared-other", database=path)) as other:
+
+        async def go() -> None:
+            other.go_on()
+            watch.__enter__()
+
+        await _half(order, path, 1, go)
+        await other.line()
+        watch.__exit__(None, None, None)
+    return {"runs_s": order.size / watch.seconds} | table_counts(path)
+
+
+async def _shared_other(order: Order) -> Values:
+    assert order.database is not None
+
+    async def go() -> None:
+        say_ready()
+        await until_told()
+
+    await _half(order, order.database, _first_of_other, go)
+    print("DONE", flush=True)
+    await until_told()
+    return {}
+
+
+async def _across(order: Order, watch: Stopwatch) -> Values:
+    """One row under the lock and one datagram; the other reads it and says when it had it."""
+    path = new_file(order.place)
+    connection, lock = connect(path), SideLock(path)
+    rows, read_ms = Rows("one_step"), []
+    async with companion(replace(order, job="across-other", database=path)) as other:
+        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sender.connect(f"{path}-sock")
+        for number in range(order.warm + order.size):
+            await asyncio.sleep(random.uniform(0.005, 0.015))
+            with watch:
+                begun = time.perf_counter()
+                run_id, writes = rows.start(number)
+                with lock:
+                    commit(connection, writes)
+                sender.send(run_id.encode())
+                _, read = (await other.line()).split()
+            read_ms.append((float(read) - begun) * 1e3)
+        sender.close()
+    connection.close()
+    return {
+        "p50_ms": percentile(read_ms[order.warm :], 50),
+        "p99_ms": percentile(read_ms[order.warm :], 99),
+    }
+
+
+def group_across_other(order: Order, watch: Stopwatch) -> Values:
+    """Not a measurement: the process that reads. It has nothing else to do, and no loop."""
+    assert order.database is not None
+    connection = _connected(order.database)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    bound.bind(f"{order.database}-sock")
+    say_ready()
+    for _ in range(order.warm + order.size):
+        run_id = bound.recv(100).decode()
+        found = connection.execute("select input from runs where run_id = ?", (run_id,)).fetchone()
+        print(found[0], time.perf_counter(), flush=True)
+    return {}
+
+
+def group_shared(order: Order, watch: Stopwatch) -> Values:
+    return run(_shared(order, watch), uvloop=order.uvloop)
+
+
+def group_shared_other(order: Order, watch: Stopwatch) -> Values:
+    return run(_shared_other(order), uvloop=order.uvloop)
+
+
+def group_across(order: Order, watch: Stopwatch) -> Values:
+    return run(_across(order, watch), uvloop=order.uvloop)
+
+
 Job = Callable[[Order, Stopwatch], Values]
-group_jobs: dict[str, Job] = {"w1": group_w1, "w2": group_w2, "w8": group_w8}
+group_jobs: dict[str, Job] = {
+    "w1": group_w1,
+    "w2": group_w2,
+    "w8": group_w8,
+    "shared": group_shared,
+    "shared-other": group_shared_other,
+    "across": group_across,
+    "across-other": group_across_other,
+}
 bulk_jobs: dict[str, Job] = {"w1": bulk_w1, "w2": bulk_w2, "w7": bulk_w7}

@@ -28,11 +28,11 @@ def measure(order: Order, watch: Stopwatch) -> Values:
 
 
 def our_jobs(order: Order) -> dict[str, Callable[[Order, Stopwatch], Coroutine[Any, Any, Values]]]:
-    from benchmarks import ledger_loads, perdure_loads
+    from benchmarks import ledger_loads, perdure_loads, shared_loads
 
     jobs = perdure_loads.jobs | ledger_loads.jobs
-    if order.database is None:
-        return jobs
+    if order.database is None or not order.database.startswith("postgresql:"):
+        return jobs | shared_loads.jobs
     from benchmarks import full_tables, postgres_loads
 
     return jobs | postgres_loads.jobs | full_tables.jobs

@@ -39,7 +39,7 @@ class Order:
     place: str  # a directory to work in; for hold and build the file; "memory" when profiling
     uvloop: bool = False
     warm: int = 20
-    # The URL of an empty Postgres database; without one, a file in the place.
+    # The URL of an empty Postgres database, or of the file that two processes share; without one, a file in the place.
     database: str | None = None
 
     def to_json(self) -> str:

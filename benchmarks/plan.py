@@ -234,6 +234,26 @@ _on_sqlite: tuple[Workload, ...] = (
             Metric("found among 1,000, per event", "w11", "found", "each", {}, True),
         ),
     ),
+    Workload(
+        "W12",
+        "two processes on one file: one-step runs of both at once; from a send in one to resumed code in the other",
+        (
+            Job(ours, "shared", 10_000, 400, 500),
+            Job(bare_group, "shared", 10_000, 400, 500),
+            Job(ours, "across", 200, 20, 20),
+            Job(bare_group, "across", 200, 20, 20),
+        ),
+        (
+            Metric("runs, of both together", "shared", "runs_s", "/s", {bare_group: None}),
+            Metric("  of one that is alone", "shared", "alone_runs_s", "/s"),
+            Metric(
+                "send to resumed, p50", "across", "p50_ms", "ms", {bare_group: None}, True, 15.0
+            ),
+            Metric("  p99", "across", "p99_ms", "ms", {bare_group: None}, True),
+            Metric("  send to acknowledged, p50", "across", "acknowledged_p50_ms", "ms", {}, True),
+        ),
+        "bare-group: the same rows under the same lock file; across, one row, one datagram, one read.",
+    ),
 )
 
 _on_postgres: tuple[Workload, ...] = (

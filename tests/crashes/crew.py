@@ -1,4 +1,4 @@
-"""Several worker processes on one namespace of a server, and what befalls them.
+"""Several worker processes on one namespace of a server, or on one file, and what befalls them.
 
 Each member has a nursery of its own, so that a new process takes the place of a dead one in milliseconds. What blocks
 (forks, burials, answers) happens in threads: the test that does all this to them goes on asking them for things.
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     """Where the crew works, and how long a silent worker is believed to live."""
 
     url: str
-    namespace: str
+    namespace: str | None
     lease: str
     effects: Path
 

@@ -6,13 +6,14 @@ is acknowledged must have had its effect, once, whoever died meanwhile. The expe
 
 import asyncio
 import json
+import os
 import random
 from collections import Counter, defaultdict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from crashes import scenes
-from crashes.crew import Crew, patience_s, until
+from crashes.crew import Crew, Place, open_crew, patience_s, until
 from crashes.drive import Figures
 from crashes.obeying import answer
 from crashes.script import Answers, Ask, Story
@@ -24,8 +25,12 @@ from perdure.testing.conformance.invariants import check_invariants
 # So many scenes are played at once.
 _scenes_at_once = 8
 _ask_again_s = 0.05
+_seed = os.environ.get("PERDURE_CRASH_SEED", "0")
 _not_taken = ("StoreRefused", "OutcomeUnknown")
 _terminal = ("completed", "failed", "cancelled", "terminated")
+
+
+Faults = Callable[[Crew, random.Random], Awaitable[None]]
 
 
 class Load:
@@ -165,3 +170,22 @@ class Load:
         kept = {body: claims for body, claims in twice.items() if len(set(claims)) < len(claims)}
         assert not kept, f"run again though nobody had lost the run: {kept}"
         return sum(len(claims) - 1 for claims in twice.values())
+
+
+def client_of(place: Place) -> App:
+    """An app that only asks, in this very process."""
+    return scenes.app_on(place.url, namespace=place.namespace, worker=False)
+
+
+async def survive(directory: Path, place: Place, size: int, faults: Faults) -> Figures:
+    """Play scenes with a crew during these faults, and look at what came of it."""
+    name = os.environ.get("PYTEST_CURRENT_TEST", "")
+    rng = random.Random(f"{_seed}/{name}")
+    try:
+        async with open_crew(directory, place, size) as crew, client_of(place) as app:
+            load = Load(app, place.effects, rng)
+            await load.during(faults(crew, rng))
+            return await load.check(crew)
+    except BaseException as error:
+        error.add_note(f"seed {_seed}/{name}")
+        raise

@@ -6,7 +6,7 @@ import resource
 import time
 from typing import Any
 
-from crashes import readers, scenes, story
+from crashes import mesh, readers, scenes, story
 from perdure import App, PerdureError
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, Fenced
 
@@ -96,6 +96,8 @@ async def _do(app: App, asked: dict[str, Any]) -> Any:
             return await app.run(run_id).status()
         case "result":
             return await app.run(run_id).result()
+        case "mesh":
+            return await mesh.obey(app, asked)
         case "limit":
             _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
             soft = asked["bytes"] if asked["bytes"] else hard

@@ -48,8 +48,12 @@ def note() -> int:
 
 
 def effects_in(path: Path) -> list[dict[str, Any]]:
-    """All that bodies have noted, in any process."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """All that bodies have noted, in any process.
+
+    One that is killed in the midst of a line has done nothing yet; the line of another goes on where its own stops.
+    """
+    lines = [line[line.rindex('{"body"') :] for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 # --- steps ---------------------------------------------------------------------------------------

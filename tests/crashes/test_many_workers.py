@@ -6,9 +6,7 @@ machine does in between is its own.
 """
 
 import asyncio
-import os
 import random
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -19,33 +17,10 @@ from servers.valkey import ValkeyProcess
 from crashes import scenes
 from crashes.crew import Crew, Member, Place, open_crew, patience_s, until
 from crashes.drive import Figures
-from crashes.load import Load
+from crashes.load import client_of, survive
 from crashes.story import effects_in
 from perdure import App
 from perdure.store.base import RunFilter
-
-_seed = os.environ.get("PERDURE_CRASH_SEED", "0")
-
-Faults = Callable[[Crew, random.Random], Awaitable[None]]
-
-
-def client_of(place: Place) -> App:
-    """An app that only asks, in this very process."""
-    return scenes.app_on(place.url, namespace=place.namespace, worker=False)
-
-
-async def survive(directory: Path, place: Place, size: int, faults: Faults) -> Figures:
-    """Play scenes with a crew during these faults, and look at what came of it."""
-    name = os.environ.get("PYTEST_CURRENT_TEST", "")
-    rng = random.Random(f"{_seed}/{name}")
-    try:
-        async with open_crew(directory, place, size) as crew, client_of(place) as app:
-            load = Load(app, place.effects, rng)
-            await load.during(faults(crew, rng))
-            return await load.check(crew)
-    except BaseException as error:
-        error.add_note(f"seed {_seed}/{name}")
-        raise
 
 
 @pytest.fixture

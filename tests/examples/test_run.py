@@ -19,6 +19,12 @@ STORIES = {
     "approval.py": ["20 clicks, 1 counts", "exit code -9", "ignored A-17", "1 erp.pushed"],
     "reflexion.py": ["discount  avoided", "learnt: reflexion.failure_pattern"],
     "price_fanout.py": ["1000 resumed in its commit, and more follow", "repricings: 1"],
+    "web": [
+        "uvicorn: 40 orders through",
+        "gunicorn: 40 orders through",
+        "approved by another process",
+        "every order was shipped once",
+    ],
     "event_platform": ["health ok", "customer.unreachable", "item/1  06 Jan 11:00  hitl.rejected"],
 }
 
