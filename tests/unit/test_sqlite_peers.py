@@ -121,7 +121,8 @@ async def test_under_load_many_go_as_few(join: Join) -> None:
 async def test_text_that_is_no_hint_is_no_harm(join: Join, db: Path) -> None:
     one = join("a")
     stranger = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    for text in (b"", b"{}", b"nonsense", b"\xff" * 20_000, b'{"sender":"../../x"}'):
+    names = [b'{"sender":"%s"}' % one for one in (b"../../x", b"..", b"", b"a\\u0000", b"x" * 99)]
+    for text in (b"", b"{}", b"nonsense", b"\xff" * 20_000, *names):
         stranger.sendto(text, str(sockets(db) / "a"))
     stranger.sendto(Hint("s", ended=["r1"]).texts()[0], str(sockets(db) / "a"))
     await until(lambda: one.ended == ["r1"])

@@ -13,6 +13,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import socket
 import sys
 import time
@@ -31,6 +32,8 @@ log = logging.getLogger("perdure.store.sqlite")
 _address_bytes_max = 107 if sys.platform == "linux" else 103
 _by_descriptor = "/proc/self/fd"
 _unfinished = ".new"
+# What anybody may claim to be called, before it becomes a part of a path.
+_is_name = re.compile(r"[0-9A-Za-z_-]{1,64}").fullmatch
 # So long a socket may stay under its first name before it is taken for a dead process's.
 _unfinished_s = 60.0
 # Hints that follow each other within this go as one: under load that is most of them.
@@ -41,7 +44,6 @@ _again_max_s = 0.1
 _give_up_s = 1.0
 _reads_at_once = 64
 _full = (errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS)
-_dead = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOENT, errno.ENOTCONN, errno.EDESTADDRREQ)
 
 
 class Peer:
@@ -146,21 +148,28 @@ class Peers:
             raise PermissionError(f"{self._directory} was made by a stranger")
         bound = _new_socket()
         try:
-            first = self._name + _unfinished
-            bound.bind(self._address(first))
-            beside.match(os.path.join(self._directory, first), self._path)
-            os.rename(
-                os.path.join(self._directory, first), os.path.join(self._directory, self._name)
-            )
+            bound.bind(self._address(self._name + _unfinished))
+            first = self._file(self._name + _unfinished)
+            beside.match(first, self._path)
+            os.rename(first, self._file(self._name))
             self._loop.add_reader(bound, self._on_readable)
         except BaseException:
             bound.close()
+            self._remove_own()
             raise
         self._socket = bound
 
+    def _file(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _remove_own(self) -> None:
+        for name in (self._name, self._name + _unfinished):
+            with suppress(OSError):
+                os.unlink(self._file(name))
+
     def _address(self, name: str) -> str:
         """Where a socket is, in a form that is short enough. Raises OSError if there is none."""
-        direct = os.path.join(self._directory, name)
+        direct = self._file(name)
         if len(os.fsencode(direct)) <= _address_bytes_max:
             return direct
         if not os.path.isdir(_by_descriptor):
@@ -178,9 +187,7 @@ class Peers:
             self._timer = None
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
-            for name in (self._name, self._name + _unfinished):
-                with suppress(OSError):
-                    os.unlink(os.path.join(self._directory, name))
+            self._remove_own()
         self.let_go()
         with suppress(OSError):  # it is not there, or others still live in it
             os.rmdir(self._directory)
@@ -234,7 +241,7 @@ class Peers:
         self._bind()
 
     def _remove_if_old(self, name: str) -> None:
-        path = os.path.join(self._directory, name)
+        path = self._file(name)
         with suppress(OSError):
             # The clock of the file system, so not the injected one.
             if time.time() - os.stat(path).st_mtime > _unfinished_s:
@@ -242,7 +249,9 @@ class Peers:
 
     def _meet(self, name: str) -> None:
         """Know somebody from now on, and greet."""
-        if name in self._peers or len(self._peers) >= limits.peers_max or os.sep in name:
+        if name in self._peers or len(self._peers) >= limits.peers_max:
+            return
+        if not _is_name(name):
             return
         try:
             peer = Peer(self._address(name))
@@ -255,7 +264,7 @@ class Peers:
     def _remove_if_dead(self, name: str, error: OSError) -> None:
         if error.errno == errno.ECONNREFUSED:
             with suppress(OSError):
-                os.unlink(os.path.join(self._directory, name))
+                os.unlink(self._file(name))
 
     def _bury_the_dead(self) -> bool:
         before = len(self._peers)
