@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from perdure import App, Batch, Context, RunCancelled, Signal, Topic, upkeep
 from perdure.runtime.worker import Worker
-from perdure.store.sqlite import noticing
+from perdure.store.sqlite import noticing, writer
 from perdure.store.sqlite.store import SqliteStore
 
 go = Signal("go", int, buffer="all")
@@ -298,15 +298,28 @@ async def test_a_glance_that_fails_is_followed_by_others(
     assert len(failed) == 3
 
 
+async def test_glances_do_not_keep_the_log_from_being_emptied(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noticing, "glance_every_s", 0.02)
+    monkeypatch.setattr(writer, "idle_s", 0.2)
+    monkeypatch.setattr(writer, "idle_wal_bytes", 1000)
+    async with shop.copy(url) as app:
+        await app.emit(paid, 1)
+        log = tmp_path / "a.db-wal"
+        assert os.stat(log).st_size > 1000
+        await until(lambda: os.stat(log).st_size == 0)
+
+
 # --- owners --------------------------------------------------------------------------------------
 
 
 async def test_a_dead_owner_is_not_called(ours: App) -> None:
     """Its lock is free: the run is anybody's at once, and not after a quarter of a second."""
     await parked(ours)
-    writer = store_of(ours)._writer
-    assert writer is not None
-    writer.workers.let_go()  # as the system does for the dead
+    thread = store_of(ours)._writer
+    assert thread is not None
+    thread.workers.let_go()  # as the system does for the dead
     async with shop.copy(ours.url, worker=False) as client:
         mute(client)
         await client.signal("a", go, 6)
@@ -333,10 +346,10 @@ async def test_a_living_owner_is_called_and_keeps_the_run(ours: App, theirs: App
 async def test_a_process_that_died_is_a_reason_to_look(ours: App, theirs: App) -> None:
     """Its socket tells before the next slow look: nobody waits for a lease, nor for a second."""
     store = store_of(ours)
-    listening, writer = store._noticing, store._writer
-    assert listening is not None and writer is not None
+    listening, thread = store._noticing, store._writer
+    assert listening is not None and thread is not None
     listening._peers._loop.remove_reader(listening._peers._socket)  # type: ignore[arg-type]
-    writer.workers.let_go()
+    thread.workers.let_go()
     listening._peers.let_go()
     looks: list[bool] = []
     worker_of(theirs).recovery.hearers.append(lambda look, thorough: looks.append(thorough))

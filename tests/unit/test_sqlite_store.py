@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from perdure.errors import NotRunning, StoreRefused
 from perdure.model import ops
 from perdure.model.clock import Clock, SystemClock
 from perdure.model.ids import Ids
-from perdure.model.outcomes import Advanced, Buffered, Counted, Delivered, Started
+from perdure.model.outcomes import Advanced, Buffered, Claimed, Counted, Delivered, Started
 from perdure.model.records import Condition
 from perdure.store.base import BatchFailed, BatchUnknown, RunFilter
 from perdure.store.sqlite import liveness, opening, writer
@@ -386,6 +386,26 @@ async def test_settle_tells_what_was_committed(store: SqliteStore) -> None:
     assert await store.settle(batch_id) is False
     await store.apply(batch_id, [start("a")])
     assert await store.settle(batch_id) is True
+
+
+async def test_a_batch_that_changes_nothing_writes_nothing(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    """Many workers are told of a run, and one gets it: what the others ask for must cost no disk, nor wake anybody."""
+    await apply(store, start("a"))
+    log = os.stat(tmp_path / "one.db-wal").st_size
+    with closing(sqlite3.connect(tmp_path / "one.db")) as witness:
+        before = witness.execute("pragma data_version").fetchone()
+        nothing = ops.ClaimRuns(worker_id="w", fence=1, limit=5, workflows=(("nobody", 1),))
+        (claimed,) = await apply(store, nothing)
+        assert claimed == Claimed((), None)
+        assert witness.execute("pragma data_version").fetchone() == before
+        numbers = [one for (one,) in witness.execute("select number from commits order by number")]
+    assert os.stat(tmp_path / "one.db-wal").st_size == log
+    await apply(store, start("b"))
+    with closing(sqlite3.connect(tmp_path / "one.db")) as witness:
+        after = [one for (one,) in witness.execute("select number from commits order by number")]
+    assert after == [*numbers, numbers[-1] + 1]
 
 
 async def test_a_cancelled_caller_changes_nothing(store: SqliteStore) -> None:

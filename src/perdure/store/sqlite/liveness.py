@@ -25,14 +25,14 @@ try:
 except ImportError:  # not a POSIX system
     has_flock = False
 
-_open_flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_flags = getattr(os, "O_CLOEXEC", 0)
 
 
 class SideLock:
     """The turn to write. One per process; used by its writer thread only."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(f"{path}-lock", _open_flags | os.O_CREAT, 0o666)
+        self._fd = _opened(f"{path}-lock")
         beside.match(self._fd, path)
 
     def acquire(self) -> None:
@@ -55,6 +55,14 @@ class SideLock:
             self._fd = -1
 
 
+def _opened(lock: str) -> int:
+    try:
+        return os.open(lock, os.O_RDWR | _flags | os.O_CREAT, 0o666)
+    except PermissionError:
+        # Made before the database became the group's. To lock a file one need not be able to write to it.
+        return os.open(lock, os.O_RDONLY | _flags)
+
+
 class WorkerLocks:
     """The life signs of all workers on this file, and those that this process gives."""
 
@@ -74,7 +82,7 @@ class WorkerLocks:
 
     def _locked(self, worker_id: str) -> int:
         beside.make_directory(str(self._directory), self._path)
-        fd = os.open(self._file(worker_id), _open_flags | os.O_CREAT, 0o666)
+        fd = os.open(self._file(worker_id), os.O_RDWR | _flags | os.O_CREAT, 0o666)
         beside.match(fd, self._path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,9 +102,11 @@ class WorkerLocks:
         if not has_flock:
             return None
         try:
-            fd = os.open(self._file(worker_id), _open_flags)
+            fd = os.open(self._file(worker_id), os.O_RDONLY | _flags)
         except FileNotFoundError:
             return None
+        except PermissionError:
+            return True  # not ours to judge: others will find it dead if it is
         try:
             # Shared, so that two who probe at once do not take each other for the worker.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -74,7 +74,7 @@ class Batch(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The answers of a batch, and its number; 0 if nothing was committed."""
+    """The answers of a batch, and its number; 0 if it changed nothing."""
 
     applied: list[Applied]
     number: int
@@ -286,12 +286,13 @@ class Writer:
         with self._locked():
             sql = self._ready_connection()
             self._begin(sql, batch.patience_s)
-            tables, applied = self._decide(sql, batch, self._remembered)
+            tables, done = self._decide(sql, batch, self._remembered)
             self._commit(sql, batch.batch_id)
-            self._remembered.number += 1
-            self._others.committed(self._remembered.number)
+            if done.number:
+                self._remembered.number = done.number
+                self._others.committed(done.number)
             self._committed(tables)
-            return Done(applied, self._remembered.number)
+            return done
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -329,11 +330,15 @@ class Writer:
         return self._sql
 
     def _decide(
-        self, sql: Statements, batch: Batch, remembered: Remembered
-    ) -> tuple[SqliteTables, list[Applied]]:
-        """Everything up to the commit. Whatever goes wrong here, nothing happened."""
+        self, sql: Statements, batch: Batch, remembered: Remembered, *, prove: bool = False
+    ) -> tuple[SqliteTables, Done]:
+        """Everything up to the commit. Whatever goes wrong here, nothing happened.
+
+        With `prove` the proof is left even if the ops change nothing: something else may.
+        """
         try:
             number = self._next_number(sql, remembered)
+            changes = sql.connection.total_changes
             tables = SqliteTables(
                 sql,
                 now=self._clock.now(),
@@ -351,6 +356,10 @@ class Writer:
             if batch.decided is not None:
                 batch.decided()
             tables.flush()
+            # Of several workers that are told of a run one gets it. What the others ask for changes nothing, needs no
+            # proof and no disk, and is no news to anybody: a commit of nothing writes nothing.
+            if sql.connection.total_changes == changes and not prove:
+                return tables, Done(applied, 0)
             proof = {"number": number, "batch_id": batch.batch_id, "at": tables.now}
             sql.run("insert_commit", proof)
             if number % commits_pruned == 0:
@@ -358,7 +367,7 @@ class Writer:
         except BaseException as error:
             self._roll_back(sql)
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
-        return tables, applied
+        return tables, Done(applied, number)
 
     def _next_number(self, sql: Statements, remembered: Remembered) -> int:
         """The number of the next commit, and whether what is remembered still holds."""
@@ -444,16 +453,16 @@ class Writer:
             try:
                 self._begin(sql, batch.patience_s)
                 op = self._run_body(sql, work)
-                remembered = Remembered()
-                tables, applied = self._decide(sql, batch._replace(ops=(op,)), remembered)
-                if not work.stands(applied):
+                one = batch._replace(ops=(op,))
+                tables, done = self._decide(sql, one, Remembered(), prove=True)
+                if not work.stands(done.applied):
                     self._roll_back(sql)
-                    return Done(applied, 0)
+                    return Done(done.applied, 0)
                 self._seal(sql, work)
                 self._commit(sql, batch.batch_id)
-                self._others.committed(remembered.number + 1, elsewhere=True)
+                self._others.committed(done.number, elsewhere=True)
                 self._committed(tables)
-                return Done(applied, remembered.number + 1)
+                return done
             finally:
                 sql.connection.close()
 
