@@ -167,6 +167,8 @@ async def test_a_send_to_a_dead_process_buries_it_too(join: Join, db: Path) -> N
     living.tell("r1")
     await until(lambda: living.knows == ["a"])
     assert not (sockets(db) / "dead").exists()
+    assert living.peers.sweep()  # it is still news to whoever asks
+    assert not living.peers.sweep()
 
 
 async def test_one_that_is_just_coming_is_not_taken_for_dead(
@@ -238,15 +240,21 @@ async def test_what_is_kept_for_it_has_a_bound_and_is_given_up(
     assert "deaf" in one.knows
 
 
-async def test_others_are_told_though_one_does_not_read(join: Join, deaf: socket.socket) -> None:
+async def test_others_are_told_though_one_does_not_read(
+    join: Join, deaf: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_again_s", "_again_max_s"):
+        monkeypatch.setattr(peers, name, 3600.0)  # nor are they told later because of it
     one, two = join("b"), join("c")
     await until(lambda: one.knows == ["a", "c", "deaf"])
     peer = one.peers._peers["deaf"]
     while not peer.lags:
         one.tell("x" * 200)
         one.peers._flush()
-    one.tell("r1")
-    await until(lambda: "r1" in two.ended)
+    await asyncio.sleep(2 * peers._gather_s)  # what is left of the flood is told
+    for run_id in ("r1", "r2", "r3"):
+        one.tell(run_id)
+    await until(lambda: "r3" in two.ended)
 
 
 # --- where they lie --------------------------------------------------------------------------------

@@ -109,8 +109,10 @@ class Peers:
         self._peers: dict[str, Peer] = {}
         self._gathered: Hint | None = None
         self._told_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.TimerHandle | None = None  # to tell what is gathered
+        self._again: asyncio.TimerHandle | None = None  # to tell those who had no room
         self._again_s = _again_s
+        self._missed_one = False  # somebody has died or left, and `sweep` has not said so yet
 
     # --- life ---
 
@@ -182,9 +184,10 @@ class Peers:
         """Tell what is left to tell, and be gone. Idempotent."""
         self._flush()
         _open_peers.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._soon, self._again):
+            if timer is not None:
+                timer.cancel()
+        self._soon = self._again = None
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
             self._remove_own()
@@ -210,7 +213,7 @@ class Peers:
     # --- who is there ---
 
     def sweep(self) -> bool:
-        """Meet who has come, and bury who has died; whether anybody has."""
+        """Meet who has come, and bury who has died; whether anybody has since the last time."""
         if self._socket is None:
             return False
         try:
@@ -225,7 +228,9 @@ class Peers:
                 self._remove_if_old(name)
             elif name != self._name:
                 self._meet(name)
-        return self._bury_the_dead()
+        self._bury_the_dead()
+        missed, self._missed_one = self._missed_one, False
+        return missed
 
     def _names(self) -> list[str]:
         try:
@@ -266,16 +271,15 @@ class Peers:
             with suppress(OSError):
                 os.unlink(self._file(name))
 
-    def _bury_the_dead(self) -> bool:
-        before = len(self._peers)
+    def _bury_the_dead(self) -> None:
         for name, peer in list(self._peers.items()):
             try:
                 peer.probe()
             except OSError as error:
                 self._part(name, error)
-        return len(self._peers) < before
 
     def _part(self, name: str, error: OSError) -> None:
+        self._missed_one = True
         self._peers.pop(name).close()
         self._remove_if_dead(name, error)
 
@@ -296,19 +300,24 @@ class Peers:
         wait_s = self._told_at + _gather_s - self._loop.time()
         if wait_s <= 0:
             self._flush()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(wait_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._flush()
+        elif self._soon is None:
+            self._soon = self._loop.call_later(wait_s, self._flush)
 
     def _flush(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         hint, self._gathered = self._gathered, None
         self._told_at = self._loop.time()
         texts = [] if hint is None else hint.texts()
         for name, peer in list(self._peers.items()):
             self._tell(name, peer, texts)
+        self._try_again_if_needed()
+
+    def _tell_again(self) -> None:
+        self._again = None
+        for name, peer in list(self._peers.items()):
+            self._tell(name, peer, [])
         self._try_again_if_needed()
 
     def _tell(self, name: str, peer: Peer, texts: list[bytes]) -> None:
@@ -320,8 +329,8 @@ class Peers:
     def _try_again_if_needed(self) -> None:
         if not any(peer.lags for peer in self._peers.values()):
             self._again_s = _again_s
-        elif self._timer is None and self._socket is not None:
-            self._timer = self._loop.call_later(self._again_s, self._on_timer)
+        elif self._again is None and self._socket is not None:
+            self._again = self._loop.call_later(self._again_s, self._tell_again)
             self._again_s = min(2 * self._again_s, _again_max_s)
 
     # --- hearing ---
