@@ -14,7 +14,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,6 +53,8 @@ from perdure.store.postgres.store import PostgresStore
 from perdure.store.redis.store import RedisStore
 from perdure.store.sqlite.loading import LoadedRows
 from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.worker_rows import WorkerRows
+from perdure.store.tables import Tables
 from perdure.testing import VirtualClock
 from perdure.testing.conformance import check_invariants, comparable, dump, normal
 from perdure.testing.conformance.driver import everything
@@ -888,6 +890,14 @@ def server(
     Server.valkey = valkey_server
 
 
+@pytest.fixture(scope="module", autouse=True)
+def calls_any() -> Iterator[None]:
+    """SQLite sees by itself which owners are dead, and does not call them; the others have to be shown."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkerRows, "is_called", Tables.is_called)
+        yield
+
+
 class World:
     """A loop, a clock, a directory and a namespace for the length of one example."""
 
@@ -932,7 +942,7 @@ class World:
         ids = Ids(self.clock, random.Random(len(self._lent) + 100))
         store = PostgresStore(Server.url, namespace=namespace, clock=self.clock, ids=ids)
         store.worker_id, store.sticky_us = home, self.sticky_us
-        # It would not call an owner that a look has shown to be dead; the others call any.
+        # It would not call an owner that a look has shown to be dead; here all stores call any.
         store._note_workers = lambda workers: None  # type: ignore[method-assign]
         self.wait_for(store.open())
         return store
