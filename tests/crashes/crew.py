@@ -49,7 +49,7 @@ class Member:
             self.child = await asyncio.to_thread(self._fork)
 
     async def ensure(self) -> None:
-        """A process that gave up by itself, because it found no server when it began, is replaced."""
+        """A process that was killed, or gave up because it found no server when it began, is replaced."""
         try:
             await self.who()
         except AssertionError:

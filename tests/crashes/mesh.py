@@ -90,6 +90,8 @@ class Mesh:
                     )
                 )
             await killing
+        for member in self._crew.members:
+            await member.ensure()  # the last to die had nothing left to do
 
     async def _kill(self, times: int) -> None:
         """Somebody, in the midst of whatever it does."""
