@@ -142,7 +142,7 @@ async def test_a_signal_from_another_process_reaches_the_run_where_it_stands(
 async def test_what_another_process_does_is_noticed_within_milliseconds(
     ours: App, theirs: App
 ) -> None:
-    """Half of them in less than 100 ms, on a machine that may be busy; without hints it were a quarter of a second."""
+    """Half of them in less than 200 ms, on a machine that may be busy; without hints it were more than 250."""
     took = []
     for number in range(20):
         run = await parked(ours, f"r{number}")
@@ -150,7 +150,7 @@ async def test_what_another_process_does_is_noticed_within_milliseconds(
         await theirs.signal(run.id, go, number)
         await run.result("5s")
         took.append(time.perf_counter() - began)
-    assert sorted(took)[10] < 0.1, took
+    assert sorted(took)[10] < 0.2, took
     assert len(lives) == 20
 
 
@@ -205,6 +205,7 @@ async def test_a_cancel_from_another_process(ours: App, theirs: App) -> None:
 async def test_what_was_told_is_not_looked_for(
     ours: App, theirs: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(noticing, "_on_its_way_s", 1.0)  # however busy the machine is
     looks: list[bool] = []
     worker_of(ours).recovery.hearers.append(lambda look, thorough: looks.append(thorough))
     glances = counted_glances(ours)
