@@ -31,6 +31,14 @@ def test_a_signal_to_many_runs_is_told_of_all(owners: int) -> None:
     assert [(one.head, one.ready) for one in found] == [(7, True)] + [(0, False)] * (len(found) - 1)
 
 
+def test_of_schedules_the_first_that_is_due_is_told() -> None:
+    hint = Hint("me")
+    for at in (9, 5, 7):
+        hint.note(Wake("schedule", "s", at=at), "me", 0)
+    (found,) = heard(hint)
+    assert list(found.wakes("you")) == [Wake("schedule", at=5)]
+
+
 def test_what_can_be_told_to_nobody_gathers_up_to_a_bound() -> None:
     hint = Hint("me")
     for number in range(5 * limits.hint_names_max):

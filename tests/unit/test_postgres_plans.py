@@ -151,6 +151,8 @@ _values = {
     "parent_run_id": "run-500",
     "workflow": "flow-1",
     "workflows": '[{"name": "flow-1", "version": 1}, {"name": "flow-2", "version": 1}]',
+    "workflow_names": "{flow-1,flow-2}",
+    "names": "{a,b}",
     "outbox_ids": "{a,b}",
     "after": "500",
     "after_run_id": "run-500",

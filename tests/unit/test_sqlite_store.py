@@ -275,15 +275,17 @@ async def test_a_failing_migration_leaves_the_old_schema(
     await apply(store, start("a"))
     await store.close()
     text = "create table later (x integer);\ncreate table runs (y integer);\n"
-    worse = [*opening.migrations, opening.Migration(2, "worse", text)]
+    known, number = opening.migrations, opening.schema_known + 1
     with monkeypatch.context() as patched:
-        patched.setattr(opening, "migrations", worse)
-        patched.setattr(opening, "schema_known", 2)
+        patched.setattr(opening, "schema_known", number)
+        worse = opening.Migration(number, "worse", text)
+        patched.setattr(opening, "migrations", [*known, worse])
         assert "could not be brought up" in await refusal(tmp_path / "one.db")
-        better = [*opening.migrations[:1], opening.Migration(2, "better", text.splitlines()[0])]
-        patched.setattr(opening, "migrations", better)
+        better = opening.Migration(number, "better", text.splitlines()[0])
+        patched.setattr(opening, "migrations", [*known, better])
         await store.open()
-        assert await store._read(lambda sql: sql.row("meta", {"name": "schema"})) == ("2",)
+        (found,) = await store._read(lambda sql: sql.row("meta", {"name": "schema"}))
+        assert found == str(number)
         assert await store.run("a") is not None
         await store.close()
 

@@ -127,6 +127,23 @@ duration_chars_max = 64
 # Every minute of an hour, listed one by one, is 169 characters; longer text is no schedule.
 cron_chars_max = 256
 
+# A schedule that ticks more often than this is no schedule but a loop: a run sleeps, or a consumer is live.
+schedule_interval_us_min = 1_000_000
+# Runs are named after their schedule and the tick, and a run id has 256 bytes.
+schedule_name_bytes_max = 200
+# With catch_up="none" a tick that is later than this was missed: a busy worker is not late by a minute.
+schedule_late_us = 60 * 1_000_000
+# Ticks that catch_up="all" makes up for, the newest; and how far ticks that start nothing are counted at once.
+schedule_missed_max = 1_000
+# Ticks of one schedule that wait for their turn: they stand in its row.
+schedule_queue_max = 1_000
+# Runs that schedules start in one commit; the rest follow in commits of their own.
+schedule_starts_per_commit = 100
+# Ticks of one backfill: more is a mistake in the window, or wants to be done in parts.
+schedule_backfill_max = 10_000
+# Runs of one schedule that it knows to be alive; only with overlap="allow" or by hand are they more than one.
+schedule_runs_known_max = 16
+
 # Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
 expression_bytes_max = 4096
 # What one evaluation may copy, about in bytes, by an estimate made before it: some tenths of a second.

@@ -18,6 +18,7 @@ from perdure.model.outcomes import (
     CursorMoved,
     EmitOutcome,
     Fenced,
+    Filled,
     Fired,
     FromOutbox,
     Moved,
@@ -39,6 +40,7 @@ from perdure.model.records import (
     OnEnd,
     ParkedRecord,
     Repeats,
+    ScheduleRecord,
     StepKind,
     StepState,
     SubscriptionRecord,
@@ -516,6 +518,61 @@ class DropSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
     """Delete a subscription and what it has put off."""
 
     name: str
+
+
+# --- schedules ---------------------------------------------------------------------------------------
+
+
+class PutSchedule(Op[ScheduleRecord | Refusal], frozen=True, kw_only=True, gc=False):
+    """Make or change a schedule; of the record only what users say counts. One of code is changed by code alone.
+
+    A new one, and one whose calendar changes, begins with its next tick. Whether it is paused stays.
+    """
+
+    schedule: ScheduleRecord
+
+
+class SteerSchedule(Op[ScheduleRecord | Refusal], frozen=True, kw_only=True, gc=False):
+    """Pause a schedule, or let it go on with the next tick: those in between do not count."""
+
+    name: str
+    paused: bool
+    reason: str | None = None
+
+
+class DropSchedule(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Delete a schedule, and the ticks that wait; its runs stay."""
+
+    name: str
+
+
+class FireSchedules(Op[Fired], frozen=True, kw_only=True, gc=False):
+    """Deal with the ticks that have come, of up to `limit` schedules of these workflows: start runs, in the versions
+    named here, and move on. Who comes second finds nothing to do."""
+
+    limit: int
+    workflows: tuple[tuple[str, int], ...]
+
+
+class TriggerSchedule(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
+    """Start a run of a schedule now, apart from its calendar; once for each run id."""
+
+    name: str
+    run_id: str
+    workflow: str
+    version: int
+
+
+class BackfillSchedule(Op[Filled | Refusal], frozen=True, kw_only=True, gc=False):
+    """Start, or have wait for their turn, up to `limit` ticks in a window that have no run: after `after`, and not
+    later than `until` nor than now."""
+
+    name: str
+    workflow: str
+    version: int
+    after: int
+    until: int
+    limit: int
 
 
 # --- the store itself --------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ RefusalCode = Literal[
     "no_consumer",
     "cursor_too_old",
     "too_deep",
+    "no_schedule",
 ]
 
 
@@ -185,6 +186,18 @@ class Trimmed(msgspec.Struct, frozen=True, gc=False):
     held_by: str | None = None
 
 
+class Filled(msgspec.Struct, frozen=True, gc=False):
+    """What became of a part of a backfill: ticks that have a run or wait for one now, and those that had before.
+
+    `reached` is the last tick of the part, None if there was none; `full` says that no more can wait.
+    """
+
+    started: int
+    existing: int
+    reached: int | None
+    full: bool = False
+
+
 class Wake(msgspec.Struct, frozen=True, gc=False):
     """What a commit means for somebody else.
 
@@ -193,6 +206,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     fan_out: an event has more runs to resume. claimed: one that was resumed is the owner's now.
     match: a wait with a filter was opened by the run.
     consumer: somebody steered the consumer, or changed the subscriptions.
+    schedule: one was made or changed, or a tick of it may start now: it is due `at`.
     events: the ledger has grown, up to the position `at`. Only from another process: here each commit shows it.
     look: another process has done something that nobody told of. Likewise.
 
@@ -209,6 +223,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
         "claimed",
         "match",
         "consumer",
+        "schedule",
         "events",
         "look",
     ]

@@ -21,6 +21,8 @@ Deliver = Literal["next", "latest"]
 Repeats = Literal["deliver", "ignore"]
 BufferPolicy = Literal["latest", "first", "all"]
 OnEnd = Literal["discard", "dead_letter"]
+CatchUp = Literal["none", "one", "all"]
+Overlap = Literal["skip", "queue", "allow"]
 
 CANCEL_PATH = "!cancel"
 RETRY_PATH = "!retry"
@@ -359,6 +361,36 @@ class DeferredRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     event_id: str
     reason: Literal["fanout", "root", "depth", "code"]
     deferred_at: int
+
+
+class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A calendar that starts a workflow: cron in a time zone, or an interval counted from `anchor_at`.
+
+    `next_at` is the first tick that nobody has dealt with, `due_at` when a worker has to look at the row: at that tick,
+    or sooner if a tick that waited may start now; None while it is paused.
+    """
+
+    name: str
+    workflow: str
+    input: str
+    cron: str | None = None
+    interval_us: int | None = None
+    zone: str = "UTC"
+    catch_up: CatchUp = "one"
+    overlap: Overlap = "skip"
+    code: bool = False  # code declares it, and decides what it says
+    paused: bool = False
+    reason: str | None = None  # why it is paused
+    anchor_at: int = 0
+    next_at: int = 0
+    due_at: int | None = None
+    last_at: int | None = None  # the newest tick that started a run
+    last_run_id: str | None = None
+    queued: str = "[]"  # JSON: ticks that wait for their turn, the oldest first
+    living: str = "[]"  # JSON: ids of its runs that lived when it last looked, the newest ones
+    skipped: int = 0  # ticks that started nothing
+    skipping: bool = False  # so did the newest one, because a run was still alive: that was told
+    created_at: int = 0
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

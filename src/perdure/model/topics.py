@@ -16,7 +16,7 @@ from perdure.model import limits
 from perdure.model.limits import BadValue, check_name
 
 # First segments of what only the engine emits.
-RESERVED = frozenset({"workflow", "signal", "ledger", "anomaly"})
+RESERVED = frozenset({"workflow", "signal", "ledger", "anomaly", "schedule"})
 # First segments that a leading wildcard does not cover. `hitl` is open to users, who ask people by it.
 ENGINE = RESERVED | {"hitl"}
 

@@ -25,6 +25,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -97,6 +98,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     ready_at: int | None
     fan_out: bool
     outbox: bool
+    schedule_at: int | None  # when the first schedule of these workflows is due, now or later
     orphaned: bool
     suspects: tuple[str, ...]
     swept: str
@@ -123,6 +125,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     parked: int
     deferred: int
     dead_letters: int
+    schedule_at: int | None  # when the first schedule of any workflow is due, now or later
 
 
 class Store(ABC):
@@ -141,8 +144,8 @@ class Store(ABC):
     # Set by the engine while it is open, called in its loop with what other processes have committed: a hint that may
     # be lost, doubled or late, and that brings neither completion nor run along. To the process of the worker that is
     # `owner`: news, control, ended. To all: ready (one whose time is still to come may be kept back: looks find it),
-    # fan_out, match, consumer, ended (somebody there may await the run), and events, with `at` the newest position; and
-    # look, where it is known that something was done, but not what.
+    # fan_out, match, consumer, schedule (due `at`), ended (somebody there may await the run), and events, with `at` the
+    # newest position; and look, where it is known that something was done, but not what.
     on_hint: Callable[[Wake], None] | None = None
     # Whether it is ever called: then what is looked for in its stead is looked for less often.
     sends_hints: bool = False
@@ -273,6 +276,13 @@ class Store(ABC):
     @abstractmethod
     async def subscriptions(self) -> list[SubscriptionRecord]:
         """All subscriptions, by name."""
+
+    @abstractmethod
+    async def schedule(self, name: str) -> ScheduleRecord | None: ...
+
+    @abstractmethod
+    async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
+        """By name, greater than `after`."""
 
     @abstractmethod
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:

@@ -20,6 +20,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -44,12 +45,15 @@ decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
 decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
 decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
 decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
+decode_schedules = msgspec.json.Decoder(list[ScheduleRecord]).decode
 decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
 decode_positions = msgspec.json.Decoder(list[int]).decode
 decode_ids = msgspec.json.Decoder(list[str]).decode
 decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
 # Numbers by name: counts, revisions.
 decode_numbers = msgspec.json.Decoder(dict[str, int]).decode
+# When something is due, and its name.
+decode_dues = msgspec.json.Decoder(list[tuple[int, str]]).decode
 # What is still needed of the ledger: a position, and by whom.
 decode_needed = msgspec.json.Decoder(tuple[int, str]).decode
 

@@ -25,6 +25,7 @@ class Hint(msgspec.Struct, omit_defaults=True):
     called: dict[str, list[str]] = {}
     ended: list[str] = []
     consumers: list[str] = []
+    schedule_at: int = 0  # when the first of the schedules that were changed is due
     # The numbers of the commits that it tells of, where a store counts them: so a loss is noticed.
     commits: list[int] = []
 
@@ -52,6 +53,8 @@ class Hint(msgspec.Struct, omit_defaults=True):
                 self._call(wake, mine)
             case "consumer" if len(self.consumers) < limits.hint_names_max:
                 self.consumers.append(wake.run_id)
+            case "schedule":
+                self.schedule_at = min(self.schedule_at or wake.at, wake.at)
 
     def _call(self, wake: Wake, mine: str | None) -> None:
         if wake.owner is not None and wake.owner != mine:
@@ -72,6 +75,8 @@ class Hint(msgspec.Struct, omit_defaults=True):
             yield Wake("fan_out")
         if self.match:
             yield Wake("match")
+        if self.schedule_at:
+            yield Wake("schedule", at=self.schedule_at)
         if self.head:
             yield Wake("events", at=self.head)
 

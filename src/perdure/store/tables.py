@@ -24,6 +24,7 @@ from perdure.model.records import (
     KeyRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -365,6 +366,26 @@ class Tables(ABC):
         A parked or deferred event is, if it was put aside no earlier than that. So is what an enabled subscription
         has still to catch up with, if it was made, or the workflow runner last advanced, no earlier than that.
         """
+
+    # --- schedules ---
+
+    @abstractmethod
+    def schedule(self, name: str) -> ScheduleRecord | None: ...
+
+    @abstractmethod
+    def put_schedule(self, schedule: ScheduleRecord) -> None:
+        """Insert or replace a schedule."""
+
+    @abstractmethod
+    def delete_schedule(self, name: str) -> None: ...
+
+    @abstractmethod
+    def due_schedules(self, workflows: Iterable[str], limit: int) -> list[ScheduleRecord]:
+        """Schedules of these workflows that are due now, by due_at and name."""
+
+    @abstractmethod
+    def next_schedule_at(self, workflows: Iterable[str]) -> int | None:
+        """When the first schedule of these workflows is due, now or later."""
 
     # --- workers and catalogue ---
 

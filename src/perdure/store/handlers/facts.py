@@ -59,12 +59,17 @@ def tell(
 
 
 def tell_ledger(
-    tables: Tables, type: str, facts: dict[str, Any], root_id: str | None = None, depth: int = 0
+    tables: Tables,
+    type: str,
+    facts: dict[str, Any],
+    root_id: str | None = None,
+    depth: int = 0,
+    entity: tuple[str | None, str | None] = (None, None),
 ) -> None:
     """Append a fact about no run, of the chain of events that began with `root_id`; always told, for somebody must
     act on it."""
     text = _encode(facts).decode()
-    position = tables.append_event(type, text, None, None, None, root_id, depth)
+    position = tables.append_event(type, text, None, entity[0], entity[1], root_id, depth)
     if tables.is_watched("topic", type):
         resume_later(tables, position)
 

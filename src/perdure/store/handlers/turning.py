@@ -40,6 +40,7 @@ from perdure.model.status import TERMINAL
 from perdure.store.handlers import ledger, queues, taking, waiting
 from perdure.store.handlers.facts import bury, move, put, tell
 from perdure.store.handlers.owning import start_run
+from perdure.store.handlers.scheduling import start_next
 from perdure.store.handlers.sending import send_signal
 from perdure.store.tables import Tables
 
@@ -366,6 +367,7 @@ def end_run(
         _tell_waiters(tables, ended, watchers)
     tell(tables, ended, f"workflow.run_{status}", _last_words(ended))
     tables.wakes.append(Wake("ended", run.run_id, run.owner, run=ended))
+    start_next(tables, ended)
 
 
 def _tell_waiters(tables: Tables, run: RunRecord, watchers: list[WatcherRecord]) -> None:

@@ -22,6 +22,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -63,11 +64,14 @@ class MemoryReads(Store):
         tables.worker_id = self.worker_id
         self.head = tables.last
         suspects, swept = self._sweep(after, limit)
+        workflows = None if workflows is None else list(workflows)
+        names = None if workflows is None else {name for name, _ in workflows}
         return Look(
             deadline_at=tables.next_deadline(),
             ready_at=self._ready_at(workflows),
             fan_out=bool(tables.markers),
             outbox=bool(tables.outbox),
+            schedule_at=tables.next_schedule_at(names),
             orphaned=bool(tables.orphans(1)),
             suspects=suspects,
             swept=swept,
@@ -132,6 +136,13 @@ class MemoryReads(Store):
     async def subscriptions(self) -> list[SubscriptionRecord]:
         return [self.tables.subscriptions[name] for name in sorted(self.tables.subscriptions)]
 
+    async def schedule(self, name: str) -> ScheduleRecord | None:
+        return self.tables.schedule(name)
+
+    async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
+        ahead = sorted(one for one in self.tables.schedules if one > after)
+        return [self.tables.schedules[name] for name in ahead[:limit]]
+
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         found = {one: self.tables.key(scope, one) for one in keys}
         return {at for at, one in found.items() if one is not None and _is_good(one, now)}
@@ -153,6 +164,7 @@ class MemoryReads(Store):
             parked=len(tables.parked_events),
             deferred=len(tables.deferred_starts),
             dead_letters=len(tables.letters),
+            schedule_at=tables.next_schedule_at(None),
         )
 
     async def run(self, run_id: str) -> RunRecord | None:
@@ -299,6 +311,7 @@ class MemoryReads(Store):
         counts["fan_outs"] = len(tables.markers)
         counts["consumers"] = len(tables.consumers_by_name)
         counts["subscriptions"] = len(tables.subscriptions)
+        counts["schedules"] = len(tables.schedules)
         counts["parked"] = len(tables.parked_events)
         counts["deferred"] = len(tables.deferred_starts)
         counts["channels"] = len(tables.channels)

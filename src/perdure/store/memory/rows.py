@@ -18,6 +18,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -51,6 +52,7 @@ class KeptRows(Tables):
         self.subscriptions: dict[str, SubscriptionRecord] = {}
         self.parked_events: dict[tuple[str, int, str], ParkedRecord] = {}
         self.deferred_starts: dict[tuple[int, str], DeferredRecord] = {}
+        self.schedules: dict[str, ScheduleRecord] = {}
         self.letters: dict[str, DeadLetterRecord] = {}
         self.workers_by_id: dict[str, WorkerRecord] = {}
         self.held: set[str] = set()  # workers that gave their life sign themselves

@@ -11,13 +11,23 @@ from perdure.store.memory.outbox_rows import OutboxRows
 from perdure.store.memory.queue_rows import QueueRows
 from perdure.store.memory.reader_rows import ReaderRows
 from perdure.store.memory.run_rows import RunRows
+from perdure.store.memory.schedule_rows import ScheduleRows
 from perdure.store.memory.step_rows import StepRows
 from perdure.store.memory.wait_rows import WaitRows
 from perdure.store.memory.worker_rows import WorkerRows
 
 
 class MemoryTables(
-    RunRows, StepRows, WaitRows, QueueRows, OutboxRows, EventRows, FactRows, ReaderRows, WorkerRows
+    RunRows,
+    StepRows,
+    WaitRows,
+    QueueRows,
+    OutboxRows,
+    EventRows,
+    FactRows,
+    ReaderRows,
+    ScheduleRows,
+    WorkerRows,
 ):
     """The rows of a namespace, for one batch after the other."""
 

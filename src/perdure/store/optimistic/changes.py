@@ -17,6 +17,7 @@ from perdure.model.records import (
     KeyRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -122,6 +123,8 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     gone_parked: list[tuple[str, int, str]]
     put_deferred: list[DeferredRecord]
     gone_deferred: list[tuple[int, str]]
+    put_schedules: list[ScheduleRecord]
+    gone_schedules: list[str]
     put_workers: list[WorkerRecord]
     gone_workers: list[str]
     put_workflows: list[WorkflowRecord]

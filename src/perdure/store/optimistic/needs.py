@@ -22,6 +22,9 @@ what is known from batch to batch; the answers to all others count for one batch
     ("expired_keys", limit), ("started_under", root_id, limit)
     ("consumer", name), ("consumers",), ("subscription", name), ("parked", consumer, position, subscription)
     ("parked_by", consumer), ("deferred", position, subscription), ("deferred_by", subscription)
+    ("schedule", name)                  the row, or that there is none
+    ("schedules_due", workflows, now, limit), ("schedules_next", workflows, limit)
+                                        (due_at, name), the first so many: those due by then, or of all that ever are
     ("outbox", outbox_id)               whether it is still to be applied
     ("workers",), ("workflow", name, version), ("channel", kind, name)
 """
@@ -54,6 +57,8 @@ UNKNOWN: Final[dict[str, Any]] = {
     "expired_keys": (),
     "started_under": 0,
     "consumers": (),
+    "schedules_due": (),
+    "schedules_next": (),
     "workers": (),
 }
 
@@ -107,8 +112,8 @@ def units_of(need: Need) -> Iterable[Unit]:
             yield "queue", need[1]
         case "consumer" | "parked":
             yield "consumer", need[1]
-        case "subscription":
-            yield "subscription", need[1]
+        case "subscription" | "schedule":
+            yield need[0], need[1]
         case "deferred":
             yield "deferred", ""
         case "first_position" | "consumers":

@@ -28,13 +28,23 @@ from perdure.store.optimistic.placing import Placing
 from perdure.store.optimistic.queue_rows import QueueRows
 from perdure.store.optimistic.reader_rows import ReaderRows
 from perdure.store.optimistic.run_rows import RunRows
+from perdure.store.optimistic.schedule_rows import ScheduleRows
 from perdure.store.optimistic.step_rows import StepRows
 from perdure.store.optimistic.wait_rows import WaitRows
 from perdure.store.optimistic.worker_rows import WorkerRows
 
 
 class OptimisticTables(
-    RunRows, StepRows, WaitRows, QueueRows, EventRows, FactRows, ReaderRows, WorkerRows, OutboxRows
+    RunRows,
+    StepRows,
+    WaitRows,
+    QueueRows,
+    EventRows,
+    FactRows,
+    ReaderRows,
+    ScheduleRows,
+    WorkerRows,
+    OutboxRows,
 ):
     """What a batch looks at and changes, with no transaction open."""
 
@@ -126,6 +136,8 @@ class OptimisticTables(
             gone_parked=_gone(self._parked),
             put_deferred=_there(self._deferred),
             gone_deferred=_gone(self._deferred),
+            put_schedules=_there(self._schedules),
+            gone_schedules=_gone(self._schedules),
             put_workers=_there(self._workers),
             gone_workers=sorted(_gone(self._workers)),
             put_workflows=list(self._put_workflows.values()),

@@ -28,6 +28,8 @@ _rest: Final = (
     "gone_subscriptions",
     "put_parked",
     "put_deferred",
+    "put_schedules",
+    "gone_schedules",
     "put_workers",
     "gone_workers",
     "gone_outbox",

@@ -19,6 +19,7 @@ from perdure.store.decoding import (
     decode_consumers,
     decode_cursors,
     decode_deferred,
+    decode_dues,
     decode_events,
     decode_ids,
     decode_items,
@@ -28,6 +29,7 @@ from perdure.store.decoding import (
     decode_pairs,
     decode_parked,
     decode_positions,
+    decode_schedules,
     decode_signals,
     decode_steps,
     decode_subscriptions,
@@ -96,6 +98,8 @@ class Fetcher:
         for kind, seldom in asked.items():
             if kind == "outbox":
                 await self._look_into_outbox(connection, looks, seldom)
+            elif kind == "schedule":
+                await self._look_at_schedules(connection, looks, seldom)
             elif kind not in _common:
                 for need in seldom:
                     looks.answers[need] = await self._look(connection, looks, need)
@@ -107,6 +111,13 @@ class Fetcher:
         row = await self.row(connection, "has_outbox", outbox_ids=_names(needs))
         there = set(decode_ids(row[0]))
         looks.answers.update((need, need[1] in there) for need in needs)
+
+    async def _look_at_schedules(
+        self, connection: Connection, looks: Looks, needs: list[Need]
+    ) -> None:
+        row = await self.row(connection, "schedules", names=_names(needs))
+        there = {one.name: one for one in decode_schedules(row[0])}
+        looks.answers.update((need, there.get(need[1])) for need in needs)
 
     async def row(self, connection: Connection, name: str, /, **params: Any) -> Any:
         statement = self._statements[name]
@@ -259,10 +270,12 @@ _seldom: dict[str, tuple[str, tuple[str, ...], Callable[[str], list[Any]]]] = {
     "subscription": ("subscription", ("name",), decode_subscriptions),
     "parked": ("parked_event", ("consumer", "position", "subscription"), decode_parked),
     "deferred": ("deferred_start", ("position", "subscription"), decode_deferred),
+    "schedules_due": ("schedules_due", ("workflow_names", "now", "limit"), decode_dues),
+    "schedules_next": ("schedules_next", ("workflow_names", "limit"), decode_dues),
     "workers": ("workers", (), _decode_workers),
 }
 _lists = frozenset(
-    {"steps", "letters", "items", "deadlines", "expiries", "finished", "consumers", "workers"}
+    "steps letters items deadlines expiries finished consumers schedules_due schedules_next workers".split()
 )
 
 

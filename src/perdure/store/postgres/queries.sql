@@ -300,7 +300,7 @@ from unnest(:run_ids::text[]) as w (run_id) cross join lateral (
 where r.finished_at is not null;
 
 -- name: look
--- What a worker asks for once a second, in one statement: the low ends of three indexes, in that of runs to claim one
+-- What a worker asks for once a second, in one statement: the low ends of four indexes, in that of runs to claim one
 -- for each workflow that the asker knows; both ends of the ledger; whether somebody who lives no more is said to run
 -- something, found by hopping along the index from one owner to the next; workers and consumers, a handful; the next
 -- parked runs by age, each with whether it watches anything, by two walks along the index by status. The asker lives as
@@ -332,6 +332,12 @@ select
     ) end,
     exists (select 1 from {schema}.fan_outs),
     exists (select 1 from {schema}.outbox),
+    (select s.due_at from {schema}.schedules as s
+     where s.due_at is not null and (
+         :workflows::json is null
+         or s.workflow in (select known.name from json_to_recordset(:workflows) as known (name text))
+     )
+     order by s.due_at limit 1),
     coalesce((select e.position from {schema}.events as e order by e.position limit 1), 1),
     (select h.position from {schema}.ledger_head as h),
     exists (
@@ -376,6 +382,33 @@ select coalesce(json_agg({channel as json of c} order by c.kind, c.name), '[]') 
 -- name: all_subscriptions
 -- All rules.
 select coalesce(json_agg({subscription as json of s} order by s.name), '[]') from {schema}.subscriptions as s;
+
+-- name: schedules
+-- Those of these names.
+select coalesce(json_agg({schedule as json of s}), '[]') from {schema}.schedules as s
+where s.name = any (:names::text[]);
+
+-- name: schedules_due
+-- Those whose time has come, by the index of when they are due; of workflows that nobody here knows there are few.
+select coalesce(json_agg(json_build_array(s.due_at, s.name) order by s.due_at, s.name), '[]') from (
+    select s.due_at, s.name from {schema}.schedules as s
+    where s.due_at is not null and s.due_at <= :now and s.workflow = any (:workflow_names::text[])
+    order by s.due_at, s.name limit :limit
+) as s;
+
+-- name: schedules_next
+-- The low end of that index.
+select coalesce(json_agg(json_build_array(s.due_at, s.name) order by s.due_at, s.name), '[]') from (
+    select s.due_at, s.name from {schema}.schedules as s
+    where s.due_at is not null and s.workflow = any (:workflow_names::text[])
+    order by s.due_at, s.name limit :limit
+) as s;
+
+-- name: page_schedules
+-- Calendars by name.
+select coalesce(json_agg({schedule as json of s} order by s.name), '[]') from (
+    select * from {schema}.schedules as s where s.name > :after order by s.name limit :limit
+) as s;
 
 -- name: run
 -- One run.
@@ -520,7 +553,8 @@ select
     (select min(r.ready_at) from {schema}.runs as r where r.ready_at is not null and r.ready_at <= :now),
     (select count(*) from (select 1 from {schema}.parked limit :limit) as n),
     (select count(*) from (select 1 from {schema}.deferred limit :limit) as n),
-    (select count(*) from (select 1 from {schema}.dead_letters limit :limit) as n);
+    (select count(*) from (select 1 from {schema}.dead_letters limit :limit) as n),
+    (select s.due_at from {schema}.schedules as s where s.due_at is not null order by s.due_at limit 1);
 
 -- name: page_parked
 -- Parked events from a place on, up to the last of one consumer or of all.
@@ -616,6 +650,7 @@ select
         'fan_outs', (select count(*) from {schema}.fan_outs),
         'consumers', (select count(*) from {schema}.consumers),
         'subscriptions', (select count(*) from {schema}.subscriptions),
+        'schedules', (select count(*) from {schema}.schedules),
         'parked', (select count(*) from {schema}.parked),
         'deferred', (select count(*) from {schema}.deferred),
         'channels', (select count(*) from {schema}.channels),

@@ -16,6 +16,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -94,8 +95,8 @@ class PostgresReads(Store):
             now=self._clock.now(),
             worker_id=self.worker_id or "",
         )
-        deadline_at, expires_at, ready_at, fan_out, outbox, first, last, orphaned, *lists = row
-        living, readers, swept = lists
+        deadline_at, expires_at, ready_at, fan_out, outbox, schedule_at, *more = row
+        first, last, orphaned, living, readers, swept = more
         parked = _decode_swept(swept)
         self.head = max(self.head, last)
         workers = frozenset(decoding.decode_ids(living))
@@ -107,6 +108,7 @@ class PostgresReads(Store):
             ready_at=ready_at,
             fan_out=fan_out,
             outbox=outbox,
+            schedule_at=schedule_at,
             orphaned=orphaned,
             suspects=tuple(run_id for run_id, watches in parked if not watches),
             swept=parked[-1][0] if parked and len(parked) == limit else "",
@@ -150,6 +152,14 @@ class PostgresReads(Store):
 
     async def subscriptions(self) -> list[SubscriptionRecord]:
         return await self._rows(decoding.decode_subscriptions, "all_subscriptions")
+
+    async def schedule(self, name: str) -> ScheduleRecord | None:
+        return first(await self._rows(decoding.decode_schedules, "schedules", names=[name]))
+
+    async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
+        return await self._rows(
+            decoding.decode_schedules, "page_schedules", after=after, limit=limit
+        )
 
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         found = await self._rows(

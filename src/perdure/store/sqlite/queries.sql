@@ -221,6 +221,26 @@ select
      ) >= :idle_before
      order by behind, name limit 1);
 
+-- name: schedule
+-- One calendar.
+select json_group_array({schedule as json}) from schedules where name = :name;
+
+-- name: due_schedules
+-- Those whose time has come, by the index of when they are due; of workflows that nobody here knows there are few.
+select json_group_array({schedule as json}) from (
+    select * from schedules
+    where due_at <= :now and workflow in (select value from json_each(:workflows))
+    order by due_at, name limit :limit
+);
+
+-- name: next_schedule_at
+-- When the next one is due: the low end of that index.
+select (
+    select due_at from schedules
+    where due_at is not null and workflow in (select value from json_each(:workflows))
+    order by due_at limit 1
+);
+
 -- name: first_position
 -- The oldest event that is kept.
 select coalesce(min(position), 1) from events;
@@ -542,6 +562,14 @@ delete from subscriptions where name = :name;
 -- And what it had put off.
 delete from deferred where subscription = :name;
 
+-- name: put_schedule
+-- A calendar is made or changed, or has ticked.
+insert or replace into schedules ({schedule columns}) values ({schedule values});
+
+-- name: delete_schedule
+-- A calendar goes.
+delete from schedules where name = :name;
+
 -- name: put_parked
 -- An event could not be dealt with.
 insert or replace into parked ({parked columns}) values ({parked values});
@@ -680,7 +708,7 @@ select json_group_array({run as json}) from runs
 where run_id in (select value from json_each(:run_ids)) and finished_at is not null;
 
 -- name: look
--- What a worker asks for once a second: looks at the low ends of three indexes, in that of runs to claim one for each
+-- What a worker asks for once a second: looks at the low ends of four indexes, in that of runs to claim one for each
 -- workflow that the asker knows (only for one who asks for all, as no worker does, it is read from end to end); both
 -- ends of the ledger; who owns what runs, from the index by status alone; workers and consumers, a handful.
 select
@@ -694,6 +722,10 @@ select
          )) from json_each(:workflows) as known)),
     exists (select 1 from fan_outs),
     exists (select 1 from outbox),
+    (select due_at from schedules
+     where due_at is not null
+     and (:workflows is null or workflow in (select value ->> 0 from json_each(:workflows)))
+     order by due_at limit 1),
     (select coalesce(min(position), 1) from events),
     (select coalesce(max(position), 0) from events),
     (select json_group_array(owner) from (select distinct owner from runs where status = 'running')),
@@ -801,6 +833,12 @@ select json_group_array({channel as json}) from channels;
 -- All rules.
 select json_group_array({subscription as json}) from subscriptions;
 
+-- name: page_schedules
+-- Calendars by name.
+select json_group_array({schedule as json}) from (
+    select * from schedules where name > :after order by name limit :limit
+);
+
 -- name: known_keys
 -- Which of these keys were used.
 select json_group_array(k.key) from json_each(:keys) as w
@@ -819,7 +857,8 @@ select
     (select min(ready_at) from runs where ready_at is not null and ready_at <= :now),
     (select count(*) from (select 1 from parked limit :limit)),
     (select count(*) from (select 1 from deferred limit :limit)),
-    (select count(*) from (select 1 from dead_letters limit :limit));
+    (select count(*) from (select 1 from dead_letters limit :limit)),
+    (select min(due_at) from schedules where due_at is not null);
 
 -- name: page_parked
 -- Parked events from a place on, up to the last of one consumer or of all.
@@ -967,6 +1006,7 @@ select
         'fan_outs', (select count(*) from fan_outs),
         'consumers', (select count(*) from consumers),
         'subscriptions', (select count(*) from subscriptions),
+        'schedules', (select count(*) from schedules),
         'parked', (select count(*) from parked),
         'deferred', (select count(*) from deferred),
         'channels', (select count(*) from channels)

@@ -26,6 +26,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -47,6 +48,7 @@ from perdure.store.decoding import (
     decode_outbox,
     decode_parked,
     decode_runs,
+    decode_schedules,
     decode_signals,
     decode_steps,
     decode_subscriptions,
@@ -166,7 +168,8 @@ def look(
 ) -> Look:
     known = None if workflows is None else as_json(workflows)
     found = sql.row("look", {"workflows": known})
-    deadline_at, expires_at, ready_at, fan_out, outbox, first, last, owners, leases, readers = found
+    deadline_at, expires_at, ready_at, fan_out, outbox, schedule_at, first, last, *lists = found
+    owners, leases, readers = lists
     deadlines = [at for at in (deadline_at, expires_at) if at is not None]
     live = frozenset(one for one, until in _decode_leases(leases) if is_live(one, until))
     suspects, swept = _sweep(sql, after, limit)
@@ -175,6 +178,7 @@ def look(
         ready_at=ready_at,
         fan_out=bool(fan_out),
         outbox=bool(outbox),
+        schedule_at=schedule_at,
         orphaned=not live.issuperset(_decode_owners(owners)),
         suspects=suspects,
         swept=swept,
@@ -224,6 +228,18 @@ def consumers(sql: Statements) -> list[ConsumerRecord]:
 def subscriptions(sql: Statements) -> list[SubscriptionRecord]:
     rows = sql.records(decode_subscriptions, "all_subscriptions")
     return sorted(rows, key=lambda one: one.name)
+
+
+def schedule(sql: Statements, name: str) -> ScheduleRecord | None:
+    return first(sql.records(decode_schedules, "schedule", {"name": name}))
+
+
+def schedules(sql: Statements, after: str, limit: int) -> list[ScheduleRecord]:
+    def page(after: str, limit: int) -> list[ScheduleRecord]:
+        rows = sql.records(decode_schedules, "page_schedules", {"after": after, "limit": limit})
+        return sorted(rows, key=lambda one: one.name)
+
+    return in_parts(page, after, limit, lambda last: last.name)
 
 
 def known_keys(sql: Statements, scope: str, keys: list[str], now: int) -> set[str]:

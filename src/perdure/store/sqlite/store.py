@@ -26,6 +26,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -260,6 +261,12 @@ class SqliteStore(Store):
 
     async def subscriptions(self) -> list[SubscriptionRecord]:
         return await self._read(reads.subscriptions)
+
+    async def schedule(self, name: str) -> ScheduleRecord | None:
+        return await self._read(reads.schedule, name)
+
+    async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
+        return await self._read(reads.schedules, after, limit)
 
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         return await self._read(reads.known_keys, scope, list(keys), now)

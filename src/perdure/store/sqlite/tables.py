@@ -16,6 +16,7 @@ from perdure.store.sqlite.queue_rows import QueueRows
 from perdure.store.sqlite.reader_rows import ReaderRows
 from perdure.store.sqlite.remembered import Remembered
 from perdure.store.sqlite.run_rows import RunRows
+from perdure.store.sqlite.schedule_rows import ScheduleRows
 from perdure.store.sqlite.statements import Statements
 from perdure.store.sqlite.step_rows import StepRows
 from perdure.store.sqlite.wait_rows import WaitRows
@@ -26,7 +27,16 @@ seqs_per_commit = 2**20
 
 
 class SqliteTables(
-    RunRows, StepRows, WaitRows, QueueRows, OutboxRows, EventRows, FactRows, ReaderRows, WorkerRows
+    RunRows,
+    StepRows,
+    WaitRows,
+    QueueRows,
+    OutboxRows,
+    EventRows,
+    FactRows,
+    ReaderRows,
+    ScheduleRows,
+    WorkerRows,
 ):
     """The rows of one batch on the writer's connection, inside its transaction."""
 

@@ -39,6 +39,7 @@ _subjects = (
     "recovery",
     "retention",
     "retrying",
+    "schedules",
     "signals",
     "starting",
     "steering",
@@ -84,6 +85,7 @@ from perdure.testing.conformance.reads import TestReads
 from perdure.testing.conformance.recovery import TestRecovery
 from perdure.testing.conformance.retention import TestRetention
 from perdure.testing.conformance.retrying import TestRetry
+from perdure.testing.conformance.schedules import TestScheduleRows, TestTicks, TestTicksByHand
 from perdure.testing.conformance.signals import TestSignals
 from perdure.testing.conformance.starting import TestSignalWithStart, TestStarting
 from perdure.testing.conformance.steering import (
@@ -127,6 +129,7 @@ __all__ = [
     "TestRecovery",
     "TestRetention",
     "TestRetry",
+    "TestScheduleRows",
     "TestSignalWithStart",
     "TestSignals",
     "TestStarting",
@@ -134,6 +137,8 @@ __all__ = [
     "TestSticky",
     "TestSubscriptions",
     "TestTerminate",
+    "TestTicks",
+    "TestTicksByHand",
     "TestTimers",
     "TestTopics",
     "TestTurns",

@@ -16,7 +16,12 @@ from perdure.model.outcomes import (
     Refusal,
     Started,
 )
-from perdure.model.records import ChannelRecord, DeferredRecord, SubscriptionRecord
+from perdure.model.records import (
+    ChannelRecord,
+    DeferredRecord,
+    ScheduleRecord,
+    SubscriptionRecord,
+)
 from perdure.store.base import BatchFailed
 from perdure.testing.clock import VirtualClock
 from perdure.testing.conformance.driver import Driver
@@ -78,13 +83,23 @@ def a_day(d: Driver) -> list[ops.Op[Any]]:
 
 
 def a_day_of_events(d: Driver) -> list[ops.Op[Any]]:
-    """Likewise, around topics, queues, consumers and subscriptions."""
+    """Likewise, around topics, queues, consumers, subscriptions and schedules."""
     start, send = d.start_op, d.signal_op
     paid, jobs = topic("paid"), queue("jobs")
     rule = SubscriptionRecord(name="rule", pattern="*", workflow="orders")
     put_off = DeferredRecord(
         position=2, subscription="rule", event_id="e2", reason="fanout", deferred_at=0
     )
+    often = ScheduleRecord(name="often", workflow="orders", input="[]", interval_us=60_000_000)
+    fill = ops.BackfillSchedule(
+        name="often",
+        workflow="orders",
+        version=1,
+        after=d.clock.now() - 120_000_000,
+        until=d.clock.now(),
+        limit=10,
+    )
+    fire = ops.FireSchedules(limit=10, workflows=(("orders", 1),))
     spoilt = ops.Effect(op=start("a", input="9"), position=2, subscription="rule")
     return [
         ops.Declare(
@@ -126,6 +141,16 @@ def a_day_of_events(d: Driver) -> list[ops.Op[Any]]:
         ops.SwitchSubscription(name="rule", enabled=False),
         ops.DropSubscription(name="rule"),
         ops.DropConsumer(name="runner"),
+        ops.PutSchedule(schedule=often),
+        fill,
+        fire,
+        ops.TriggerSchedule(name="often", run_id="often@now", workflow="orders", version=1),
+        ops.Terminate(run_id="often@2026-01-05T08:59:00Z"),
+        fire,
+        ops.SteerSchedule(name="often", paused=True),
+        fire,
+        ops.DropSchedule(name="often"),
+        ops.PutSchedule(schedule=often),
         ops.TrimLedger(recorded_before=None, keep=5, limit=100, idle_before=0),
         send("c", "go", "6", signal_id="s1"),
         d.emit_op("paid", "7", event_id="e9"),

@@ -23,6 +23,7 @@ from perdure.model.outcomes import (
     EmitOutcome,
     Emitted,
     Fenced,
+    Filled,
     Fired,
     Moved,
     PutOutcome,
@@ -40,12 +41,14 @@ from perdure.model.records import (
     ConsumerRecord,
     EventRecord,
     RunRecord,
+    ScheduleRecord,
     StepRecord,
     SubscriptionRecord,
     WaitSpec,
     WatcherRecord,
     WorkflowRecord,
 )
+from perdure.model.ticks import parse_every
 from perdure.store.base import Applied, RunFilter, Store
 from perdure.testing.clock import VirtualClock
 from perdure.testing.conformance.words import WORKER, WORKFLOW, YEAR, error, wait
@@ -423,6 +426,80 @@ class Driver:
             ops.DrainDeferred(starts=starts, consumer=consumer, released=released)
         )
         return answer
+
+    # --- schedules ---
+
+    async def schedule(
+        self,
+        name: str,
+        every: Duration = "1m",
+        *,
+        workflow: str = WORKFLOW,
+        zone: str = "UTC",
+        **fields: Any,
+    ) -> ScheduleRecord | Refusal:
+        """Make or change a schedule, by cron or an interval."""
+        cron, interval_us = parse_every(every, zone)
+        row = ScheduleRecord(
+            name=name,
+            workflow=workflow,
+            input="[]",
+            cron=cron,
+            interval_us=interval_us,
+            zone=zone,
+            **fields,
+        )
+        answer: ScheduleRecord | Refusal = await self.apply(ops.PutSchedule(schedule=row))
+        return answer
+
+    async def steer_schedule(
+        self, name: str, paused: bool, reason: str | None = None
+    ) -> ScheduleRecord | Refusal:
+        answer: ScheduleRecord | Refusal = await self.apply(
+            ops.SteerSchedule(name=name, paused=paused, reason=reason)
+        )
+        return answer
+
+    async def unschedule(self, name: str) -> Counted:
+        answer: Counted = await self.apply(ops.DropSchedule(name=name))
+        return answer
+
+    async def fire_schedules(
+        self, *, limit: int = 100, workflows: tuple[tuple[str, int], ...] = ((WORKFLOW, 1),)
+    ) -> Fired:
+        answer: Fired = await self.apply(ops.FireSchedules(limit=limit, workflows=workflows))
+        return answer
+
+    async def trigger(
+        self, name: str, run_id: str, *, workflow: str = WORKFLOW
+    ) -> Started | Refusal:
+        answer: Started | Refusal = await self.apply(
+            ops.TriggerSchedule(name=name, run_id=run_id, workflow=workflow, version=1)
+        )
+        return answer
+
+    async def backfill(
+        self, name: str, after: int, until: int, *, limit: int = 100, workflow: str = WORKFLOW
+    ) -> Filled | Refusal:
+        answer: Filled | Refusal = await self.apply(
+            ops.BackfillSchedule(
+                name=name, workflow=workflow, version=1, after=after, until=until, limit=limit
+            )
+        )
+        return answer
+
+    async def scheduled(self, name: str) -> ScheduleRecord:
+        """The row of a schedule."""
+        row = await self.store.schedule(name)
+        assert row is not None, f"no schedule {name!r}"
+        return row
+
+    async def ticks(self, name: str) -> list[str]:
+        """The ticks that have a run, in order."""
+        runs = [one.run_id for one in await all_runs(self.store)]
+        return sorted(one.removeprefix(f"{name}@") for one in runs if one.startswith(f"{name}@"))
+
+    # --- the store itself ---
 
     async def trim(
         self, *, keep: int | None = None, recorded_before: int | None = None, **fields: Any

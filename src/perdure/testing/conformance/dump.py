@@ -52,6 +52,7 @@ async def dump(store: Store) -> Dump:
         "subscriptions": msgspec.to_builtins(await store.subscriptions()),
         "parked": msgspec.to_builtins(await store.parked(None, None, _every_row)),
         "deferred": msgspec.to_builtins(await store.deferred(None, _every_row)),
+        "schedules": msgspec.to_builtins(await store.schedules("", _every_row)),
         "due": await _due(store),
         "counts": {name: count for name, count in counts.items() if count},
     }
@@ -59,7 +60,7 @@ async def dump(store: Store) -> Dump:
 
 async def _due(store: Store) -> list[Any]:
     look = await store.look()
-    return [look.deadline_at, look.ready_at, look.fan_out]
+    return [look.deadline_at, look.ready_at, look.fan_out, look.schedule_at]
 
 
 async def _topic_watchers(store: Store, run_ids: list[str]) -> Dump:

@@ -1,7 +1,8 @@
 """What must hold in every store at any moment, as far as its reads can show: `check_invariants` lists what does not.
 
 The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger; Q is for
-queues, K for those who keep cursors on the ledger. Cheap enough to be asked after each op of a random test.
+queues, K for those who keep cursors on the ledger, T for schedules. Cheap enough to be asked after each op of a random
+test.
 """
 
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
+from perdure.model import limits
 from perdure.model.records import (
     Condition,
     DeferredRecord,
@@ -68,6 +70,7 @@ async def check_invariants(store: Store) -> list[str]:
     wrong += [words async for words in _wrong_topics(store, lives)]
     wrong += [words async for words in _wrong_queues(store, lives)]
     wrong += [words async for words in _wrong_readers(store)]
+    wrong += [words async for words in _wrong_schedules(store)]
     wrong += [words async for words in _wrong_counts(store, lives)]
     return wrong
 
@@ -324,6 +327,27 @@ async def _wrong_readers(store: Store) -> AsyncIterator[str]:
             yield f"K2 {one.event_id} was put aside at {one.position}, where it is not"
 
 
+# --- T: schedules ------------------------------------------------------------------------------------
+
+
+async def _wrong_schedules(store: Store) -> AsyncIterator[str]:
+    dues = []
+    for row in await store.schedules("", _every_row):
+        if row.paused != (row.due_at is None):
+            yield f"T1 schedule {row.name!r}: paused {row.paused}, due at {row.due_at}"
+        if row.due_at is not None:
+            dues.append(row.due_at)
+            if row.due_at > row.next_at:
+                yield f"T1 schedule {row.name!r} is due at {row.due_at}, after its next tick"
+        queued = msgspec.json.decode(row.queued, type=list[int])
+        if len(set(queued)) < len(queued):
+            yield f"T2 a tick of schedule {row.name!r} waits twice: {queued}"
+        if len(queued) > limits.schedule_queue_max:
+            yield f"T3 {len(queued)} ticks of schedule {row.name!r} wait"
+    if (await store.look()).schedule_at != min(dues, default=None):
+        yield f"T4 a look does not show that a schedule is due at {min(dues, default=None)}"
+
+
 async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     counts = await store.counts()
     shown = {
@@ -335,6 +359,7 @@ async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
         "outbox": len(await store.outbox("", _every_row)),
         "consumers": len(await store.consumers()),
         "subscriptions": len(await store.subscriptions()),
+        "schedules": len(await store.schedules("", _every_row)),
         "parked": len(await store.parked(None, None, _every_row)),
         "deferred": len(await store.deferred(None, _every_row)),
         "channels": len(await store.channels()),

@@ -106,7 +106,12 @@ class TestLedgerReads(Subject):
 
     async def test_vitals_of_an_empty_store(self, d: Driver) -> None:
         assert await d.store.vitals(d.clock.now()) == Vitals(
-            timers_due=0, oldest_ready_at=None, parked=0, deferred=0, dead_letters=0
+            timers_due=0,
+            oldest_ready_at=None,
+            parked=0,
+            deferred=0,
+            dead_letters=0,
+            schedule_at=None,
         )
 
     async def test_vitals_tell_what_waits_for_the_engine(self, d: Driver) -> None:

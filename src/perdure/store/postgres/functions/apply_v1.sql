@@ -361,6 +361,7 @@ begin
     delete from deferred as d
     using json_to_recordset(p_rest -> 'gone_deferred') as g (position bigint, subscription text)
     where d.position = g.position and d.subscription = g.subscription;
+    delete from schedules as s using json_array_elements_text(p_rest -> 'gone_schedules') as g where s.name = g;
     delete from workers as w using json_array_elements_text(p_rest -> 'gone_workers') as g where w.worker_id = g;
 end
 $function$;
@@ -403,6 +404,9 @@ begin
     insert into deferred ({deferred columns})
     select {deferred columns of d} from {deferred rows p_rest -> 'put_deferred'} as d
     on conflict (position, subscription) do update set {deferred excluded};
+    insert into schedules ({schedule columns})
+    select {schedule columns of s} from {schedule rows p_rest -> 'put_schedules'} as s
+    on conflict (name) do update set {schedule excluded};
     insert into workers ({worker columns})
     select {worker columns of w} from {worker rows p_rest -> 'put_workers'} as w
     on conflict (worker_id) do update set lease_until = excluded.lease_until;
