@@ -36,6 +36,7 @@ from perdure.errors import (
     StoreRefused,
     Undecodable,
     UnknownConsumer,
+    UnknownSchedule,
     UnknownSignal,
     UnknownSubscription,
     UnknownWorkflow,
@@ -66,6 +67,7 @@ from perdure.registry import Step, Workflow, step, workflow
 from perdure.runtime.context import Context
 from perdure.runtime.steps import StepInfo, step_info
 from perdure.views import (
+    Backfilled,
     BufferedSignal,
     ConsumerInfo,
     DeadLetter,
@@ -76,6 +78,7 @@ from perdure.views import (
     QueueItem,
     Refused,
     RunInfo,
+    ScheduleInfo,
     SignalStatus,
     SubscriptionInfo,
     Waiting,
@@ -88,6 +91,7 @@ __all__ = [
     "AfterFork",
     "AmbiguousSignal",
     "App",
+    "Backfilled",
     "BadExpression",
     "BadHint",
     "BadValue",
@@ -139,6 +143,7 @@ __all__ = [
     "RunHandle",
     "RunInfo",
     "RunNotFound",
+    "ScheduleInfo",
     "Signal",
     "SignalClosed",
     "SignalStatus",
@@ -153,6 +158,7 @@ __all__ = [
     "Trimmed",
     "Undecodable",
     "UnknownConsumer",
+    "UnknownSchedule",
     "UnknownSignal",
     "UnknownSubscription",
     "UnknownWorkflow",

@@ -6,8 +6,7 @@ An app belongs to the event loop that entered it; `App(…, worker=False)` is a 
 A verb here checks what it was given, asks the engine, and gives its answer a public form. How an engine is opened,
 closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`; how one goes with
 a transaction of the caller's, in `posting`; what concerns events and queues, in `telling`; readers of the ledger, in
-`reading`. Time and chance are asked of the system here and
-nowhere below.
+`reading`; schedules, in `scheduling`. Time and chance are asked of the system here and nowhere below.
 """
 
 import random
@@ -55,6 +54,7 @@ from perdure.registry import (
     definitions_in,
 )
 from perdure.registry import step as free_step
+from perdure.scheduling import Scheduling
 from perdure.sending import SentOrNot, accepted, send_again, send_many, send_op
 from perdure.starting import listener, start_op
 from perdure.store import open_store
@@ -91,7 +91,7 @@ AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 _credentials = re.compile(r"//[^/]*@")
 
 
-class App(Telling, Reading):
+class App(Telling, Reading, Scheduling):
     """Your workflows on a store. Use it as `async with app:`."""
 
     def __init__(
@@ -118,6 +118,7 @@ class App(Telling, Reading):
         self.url = url
         self.registry = Registry()
         self.readers = Readers()
+        self.declared_schedules = {}
         self.namespace = None if namespace is None else check_name("namespace", namespace)
         self._clock: Clock = clock or SystemClock()
         self._settings = Settings(
@@ -211,13 +212,19 @@ class App(Telling, Reading):
         )
         app.registry = self.registry
         app.readers = self.readers
+        app.declared_schedules = self.declared_schedules
         return app
 
     # --- life ---
 
     async def __aenter__(self) -> Self:
         await self._life.open(
-            self._settings, self.registry, self.readers, self._make_store, self._make_chance
+            self._settings,
+            self.registry,
+            self.readers,
+            tuple(self.declared_schedules.values()),
+            self._make_store,
+            self._make_chance,
         )
         return self
 

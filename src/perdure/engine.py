@@ -12,7 +12,7 @@ import functools
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -32,6 +32,7 @@ from perdure.model.cron import Cron, parse_cron
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
+from perdure.model.records import ScheduleRecord
 from perdure.registry import Registry
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
@@ -162,6 +163,7 @@ class Life:
         settings: Settings,
         registry: Registry,
         readers: Readers,
+        schedules: Sequence[ScheduleRecord],
         make_store: Callable[[Ids], Store],
         make_chance: Callable[[], random.Random],
     ) -> None:
@@ -173,7 +175,9 @@ class Life:
             self._engine = None
         self.entered, self._forks = True, _Forks.count
         try:
-            await self._begin(await _made(settings, registry, readers, make_store, make_chance()))
+            await self._begin(
+                await _made(settings, registry, readers, schedules, make_store, make_chance())
+            )
         except BaseException:
             self.entered = False
             raise
@@ -206,6 +210,7 @@ async def _made(
     settings: Settings,
     registry: Registry,
     readers: Readers,
+    schedules: Sequence[ScheduleRecord],
     make_store: Callable[[Ids], Store],
     chance: random.Random,
 ) -> Engine:
@@ -219,7 +224,7 @@ async def _made(
     coordinator = Coordinator(store, ids, store_timeout_s=settings.store_timeout_s)
     coordinator.start()
     upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
-    worker = _worker(settings, registry, store, coordinator, clock, ids, chance)
+    worker = _worker(settings, registry, schedules, store, coordinator, clock, ids, chance)
     matcher = None if worker is None else Matcher(store, coordinator, clock)
     desk = Desk(registry, ids, settings.deps)
     consumers = None
@@ -248,6 +253,7 @@ async def _made(
 def _worker(
     settings: Settings,
     registry: Registry,
+    schedules: Sequence[ScheduleRecord],
     store: Store,
     coordinator: Coordinator,
     clock: Clock,
@@ -271,6 +277,7 @@ def _worker(
         threads=settings.threads,
         lease_s=settings.lease_s,
         check_filter=_check_filter,
+        schedules=schedules,
     )
 
 

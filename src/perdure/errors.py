@@ -7,7 +7,7 @@ PerdureError
 ├── AmbiguousSignal, SignalTaken, SignalClosed, NotWaiting, Overloaded
 ├── StepFailed, WaitTimeout (also a TimeoutError)
 ├── NonDeterminism, Undecodable, ForeignAwait
-├── UnknownConsumer, UnknownSubscription, CursorTooOld, BatchClosed
+├── UnknownConsumer, UnknownSubscription, UnknownSchedule, CursorTooOld, BatchClosed
 ├── OutcomeUnknown, StoreRefused
 └── NotRunning, WrongLoop, AfterFork
 Permanent, RetryAfter          raised by users inside steps
@@ -102,6 +102,16 @@ class UnknownSubscription(PerdureError, LookupError):
         self.name = name
         super().__init__(
             f"there is no subscription {name!r}; `await app.subscriptions()` lists those there are"
+        )
+
+
+class UnknownSchedule(PerdureError, LookupError):
+    """There is no schedule of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"there is no schedule {name!r}; `await app.schedules()` lists those there are"
         )
 
 
@@ -330,6 +340,8 @@ def _by_code(
             return RunFinished(run_id, detail)
         case "no_consumer":
             return UnknownConsumer(name)
+        case "no_schedule":
+            return UnknownSchedule(name)
         case "cursor_too_old":
             return CursorTooOld(name, int(detail))
         case _:

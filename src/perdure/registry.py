@@ -290,6 +290,10 @@ class Registry:
     def keys(self) -> tuple[tuple[str, int], ...]:
         return tuple(self._by_key)
 
+    def newest_keys(self) -> tuple[tuple[str, int], ...]:
+        """Of each workflow the newest version: what is started when no version is said."""
+        return tuple(one.key for one in self._newest.values())
+
     def all(self) -> list["Workflow[Any, *tuple[Any, ...]]"]:
         return list(self._by_key.values())
 

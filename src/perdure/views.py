@@ -1,7 +1,7 @@
 """What reads give to people: plain values with datetimes and decoded payloads instead of stored rows."""
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
 import msgspec
@@ -13,13 +13,16 @@ from perdure.model.cron import parse_cron
 from perdure.model.limits import BadValue
 from perdure.model.records import (
     BufferPolicy,
+    CatchUp,
     ConsumerRecord,
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    Overlap,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -28,6 +31,7 @@ from perdure.model.records import (
     entity_text,
 )
 from perdure.model.status import Status
+from perdure.model.ticks import calendar_of, interval_of
 
 T = TypeVar("T")
 Row = TypeVar("Row")
@@ -422,3 +426,80 @@ class DeferredStart(msgspec.Struct, frozen=True, kw_only=True):
 
 def deferred_start(row: DeferredRecord) -> DeferredStart:
     return DeferredStart(**_fields(row, "deferred_at"))
+
+
+# --- schedules ---
+
+_ticks_shown = 3
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A calendar that starts a workflow: `every` is cron in the time of `zone`, or an interval.
+
+    `next_ticks` are the first ones to come, none while it is paused. `waiting` ticks have come and start in their turn;
+    `skipped` ones started nothing. `last_tick` and `last_run_id` are of the newest run, by its calendar and in all.
+    """
+
+    name: str
+    workflow: str
+    input: list[Any]
+    every: str | timedelta
+    zone: str
+    catch_up: CatchUp
+    overlap: Overlap
+    code: bool
+    paused: bool
+    reason: str | None
+    next_ticks: list[datetime]
+    last_tick: datetime | None
+    last_run_id: str | None
+    waiting: int
+    skipped: int
+    created_at: datetime
+
+
+def schedule_info(row: ScheduleRecord) -> ScheduleInfo:
+    interval = interval_of(row)
+    return ScheduleInfo(
+        name=row.name,
+        workflow=row.workflow,
+        input=msgspec.json.decode(row.input),
+        every=row.cron or "" if interval is None else interval,
+        zone=row.zone,
+        catch_up=row.catch_up,
+        overlap=row.overlap,
+        code=row.code,
+        paused=row.paused,
+        reason=row.reason,
+        next_ticks=_next_ticks(row),
+        last_tick=_moment(row.last_at),
+        last_run_id=row.last_run_id,
+        waiting=len(msgspec.json.decode(row.queued)),
+        skipped=row.skipped,
+        created_at=to_datetime(row.created_at),
+    )
+
+
+def _next_ticks(row: ScheduleRecord) -> list[datetime]:
+    if row.paused:
+        return []
+    ticks = [row.next_at]
+    try:
+        calendar = calendar_of(row)
+        while len(ticks) < _ticks_shown:
+            ticks.append(calendar.after(ticks[-1]))
+    except BadValue:
+        pass  # a time zone that is not known here, or the end of the calendar
+    return [to_datetime(one) for one in ticks]
+
+
+class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a window: `started` ticks have a run now or wait for their turn, `existing` ones did before.
+
+    `left` ones found no room to wait: call again when some have started.
+    """
+
+    ticks: int
+    started: int
+    existing: int
+    left: int = 0

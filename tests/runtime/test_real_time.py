@@ -1,6 +1,7 @@
 """With the system's clock, which goes on while a store makes up its mind."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -35,3 +36,23 @@ async def test_one_event_resumes_all_who_wait_for_it(
             await until_waiting(run)
         await app.emit(bell, 7, entity=entity)
         assert [await run.result() for run in runs] == [7, 7, 7]
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)
+async def test_a_schedule_ticks_by_the_clock_of_its_store(place: dict[str, Any]) -> None:
+    """Two workers, whose alarms are set by clocks that may be a little ahead: one run for each tick, never early."""
+    apps = [App(**place), App(**place)]
+    for app in apps:
+
+        @app.workflow
+        async def beat(ctx: Context) -> None: ...
+
+        app.schedule("1s", beat, overlap="allow")
+    async with apps[0] as first, apps[1]:
+        async with asyncio.timeout(30):
+            while len(runs := await first.runs()) < 2:  # noqa: ASYNC110 (rows, not an object of ours)
+                await asyncio.sleep(0.05)
+        ticks = [datetime.fromisoformat(one.tags["tick"]) for one in runs]
+        assert ticks == sorted(set(ticks), reverse=True)
+        for run, tick in zip(runs, ticks, strict=True):
+            assert tick <= run.created_at

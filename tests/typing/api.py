@@ -14,6 +14,7 @@ from typing import Any, assert_type
 from perdure import (
     Accepted,
     App,
+    Backfilled,
     Batch,
     Buffered,
     ConsumerInfo,
@@ -37,6 +38,7 @@ from perdure import (
     Retry,
     RunHandle,
     RunInfo,
+    ScheduleInfo,
     Signal,
     SignalStatus,
     Step,
@@ -430,6 +432,35 @@ async def read() -> None:
     await reading.subscribe("order.*", ship, name="s", map="{}")
     await reading.subscribe(paid, ship, name="s", map="{}")
     await reading.subscribe("a", "b", name="s", where=len)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- schedules ----------------------------------------------------------------------------------------
+
+
+reading.schedule("0 7 * * mon-fri", ship, Order("a", 1), zone="Europe/Berlin", catch_up="one")
+reading.schedule(timedelta(minutes=15), ship, Order("a", 1), name="quarterly", overlap="queue")
+assert_type(reading.schedule("15m", "ship", {"sku": "a"}), Awaitable[None])
+reading.schedule("15m", ship)  # type: ignore[call-arg, misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+reading.schedule("15m", ship, "a")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+reading.schedule("15m", ship, Order("a", 1), 2)  # type: ignore[call-arg, misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+reading.schedule("15m", ship, Order("a", 1), catch_up="some")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+reading.schedule(None, ship, Order("a", 1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@reading.workflow
+async def ticked(ctx: Context) -> None:
+    assert_type(ctx.tick, datetime | None)
+
+
+async def scheduled(since: datetime) -> None:
+    await reading.schedule("1h", ticked, name="hourly")
+    assert_type(await reading.schedules(limit=5), Page[ScheduleInfo])
+    assert_type((await reading.schedules())[0].next_ticks, list[datetime])
+    assert_type(await reading.trigger("hourly"), RunHandle[Any])
+    assert_type(await reading.backfill("hourly", since, since, dry_run=False), Backfilled)
+    assert_type(await reading.unschedule("hourly"), bool)
+    await reading.pause_schedule("hourly", "why")
+    await reading.resume_schedule("hourly", "why")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 # --- transactions of one's own ------------------------------------------------------------------------

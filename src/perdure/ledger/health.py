@@ -16,6 +16,8 @@ from perdure.store.base import Store
 stalled_us = 3600 * 1_000_000
 # A run that is ready and nobody takes for so long: no worker knows its workflow, or they are all busy.
 _ready_us = 3600 * 1_000_000
+# A schedule whose tick nobody deals with for so long: no worker that knows its workflow is there.
+_overdue_us = 300 * 1_000_000
 
 
 class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     parked: int
     deferred: int
     dead_letters: int
+    schedule_late_s: float | None  # how long the tick that is due longest waits to be dealt with
 
 
 async def measure(store: Store, now: int, position_of: Callable[[str], int | None]) -> Health:
@@ -55,6 +58,11 @@ async def measure(store: Store, now: int, position_of: Callable[[str], int | Non
     reasons = [_stall_reason(one) for one in consumers if one.stalled]
     if oldest_us is not None and oldest_us > _ready_us:
         reasons.append(f"a run is ready since {oldest_us // 1_000_000} s and no worker takes it")
+    late_us = None if vitals.schedule_at is None else max(0, now - vitals.schedule_at)
+    if late_us is not None and late_us > _overdue_us:
+        reasons.append(
+            f"a schedule is due since {late_us // 1_000_000} s and no worker starts its workflow"
+        )
     return Health(
         status="degraded" if reasons else "ok",
         reasons=reasons,
@@ -64,6 +72,7 @@ async def measure(store: Store, now: int, position_of: Callable[[str], int | Non
         parked=vitals.parked,
         deferred=vitals.deferred,
         dead_letters=vitals.dead_letters,
+        schedule_late_s=late_us / 1_000_000 if late_us else None,
     )
 
 

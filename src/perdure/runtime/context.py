@@ -59,6 +59,7 @@ from perdure.model.limits import BadValue, check_name
 from perdure.model.ops import ContinueAs, Emit
 from perdure.model.outcomes import Sent, Taken, Told
 from perdure.model.records import Condition
+from perdure.model.ticks import tick_of
 from perdure.registry import Step, Workflow
 from perdure.runtime.calls import (
     ContinueCall,
@@ -129,6 +130,11 @@ class Context:
     def event_id(self) -> str | None:
         """The event that a subscription started this run for; None for a run that was started otherwise."""
         return self._execution.event_id
+
+    @property
+    def tick(self) -> datetime | None:
+        """The tick of the schedule that started this run, or when it was triggered; None for any other run."""
+        return tick_of(self._execution.tags)
 
     @property
     def log(self) -> RunLog:

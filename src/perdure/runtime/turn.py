@@ -115,6 +115,7 @@ class Execution(Branches):
         "replaying",
         "retries",
         "revision",
+        "tags",
         "workflow",
     )  # fmt: skip
 
@@ -133,6 +134,7 @@ class Execution(Branches):
         self.revision = run.revision
         self.now = run.created_at
         self.event_id = run.event_id
+        self.tags = run.tags
         self.cancel_requested = run.cancel_requested
         self.parked = False
         self.replaying = bool(steps)

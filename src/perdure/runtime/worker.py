@@ -1,8 +1,9 @@
 """The worker: holds runs in memory, and claims those that are ready.
 
 A run it owns stays with it while it waits, up to a bound; then the least recently used goes, and comes back by claim
-and replay. Nothing depends on what is resident. Deadlines (timers.py), the slow loop that finds what nobody was told
-of (recovery.py) and the sends that came with callers' own transactions (outbox.py) are its parts.
+and replay. Nothing depends on what is resident. Deadlines (timers.py), ticks of schedules (schedules.py), the slow loop
+that finds what nobody was told of (recovery.py) and the sends that came with callers' own transactions (outbox.py) are
+its parts.
 """
 
 import asyncio
@@ -21,12 +22,13 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
 from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
-from perdure.model.records import RunRecord, StepRecord
+from perdure.model.records import RunRecord, ScheduleRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.called import Called
 from perdure.runtime.lease import Lease
 from perdure.runtime.outbox import Outbox
 from perdure.runtime.recovery import Recovery
+from perdure.runtime.schedules import Schedules
 from perdure.runtime.steps import Bodies
 from perdure.runtime.timers import Timers
 from perdure.runtime.transactions import Transactions
@@ -64,6 +66,7 @@ class Worker(Service):
         poll_s: float = 1.0,
         lease_s: float = limits.lease_us_default / 1_000_000,
         check_filter: Callable[[str], None] = lambda text: None,
+        schedules: Sequence[ScheduleRecord] = (),
     ) -> None:
         super().__init__()
         self.registry = registry
@@ -98,6 +101,7 @@ class Worker(Service):
         self._taken: dict[str, int] = {}  # runs that a fan-out has given us, by their revision
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
+        self.schedules = Schedules(coordinator, clock, registry, schedules)
         self.outbox = Outbox(store, coordinator, clock)
         self._transactions = Transactions(coordinator, clock, self._bodies.failed)
         self._called = Called(store, self._on_seen)
@@ -117,6 +121,7 @@ class Worker(Service):
         self._coordinator.hub.attach(self._hear)
         self._coordinator.on_unknown = self._reload_all
         self.timers.start()
+        await self.schedules.start()
         self.outbox.start()
         self._called.start()
         self._spawn("claims", self._claim_loop)
@@ -144,6 +149,7 @@ class Worker(Service):
         await self.recovery.stop()
         await self._called.stop()
         await self.timers.stop()
+        await self.schedules.stop()
         await self.outbox.stop()
         self._claim_alarm.clear()
         if self._claim_soon is not None:
@@ -216,6 +222,8 @@ class Worker(Service):
                 self._note_ready(wake.at)
             case "deadline":
                 self.timers.note(wake.at)
+            case "schedule":
+                self.schedules.note(wake.at)
             case "fan_out":
                 self._fan_out()
             case "claimed" if wake.owner == self.worker_id:
@@ -607,6 +615,8 @@ class Worker(Service):
             self._note_ready(look.ready_at)
         if look.fan_out:
             self._fan_out()
+        if look.schedule_at is not None:
+            self.schedules.note(look.schedule_at)
         if look.outbox:
             self.outbox.note()
 
@@ -636,6 +646,7 @@ class Worker(Service):
             and not self._fanning_out
             and not self._claimable.is_set()
             and self.timers.idle
+            and self.schedules.idle
             and self.outbox.idle
             and self._called.idle
             and len(self._executions) == len(self._parked)
