@@ -127,12 +127,20 @@ def tags_of(name: str, tick: int) -> str:
     return msgspec.json.encode({"schedule": name, "tick": tick_text(tick)}).decode()
 
 
-def tick_of(tags: str | None) -> datetime | None:
-    """The tick in the tags of a run, if a schedule has put one there."""
+def schedule_of(tags: str | None) -> str | None:
+    """The name of a schedule in the tags of a run; perhaps one that a user has put there."""
+    # Asked for at the end of every run: most have no tags at all.
     if tags is None or '"schedule"' not in tags:
         return None
+    return _decode_tags(tags).get("schedule")
+
+
+def tick_of(tags: str | None) -> datetime | None:
+    """The tick in the tags of a run, if a schedule has put one there."""
+    if schedule_of(tags) is None:
+        return None
     try:
-        return datetime.fromisoformat(_decode_tags(tags)["tick"])
+        return datetime.fromisoformat(_decode_tags(tags or "")["tick"])
     except (KeyError, ValueError):
         return None  # tags of a user's own
 

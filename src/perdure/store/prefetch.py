@@ -186,4 +186,5 @@ _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.ApplyOutbox: _apply_outbox,
     ops.AdvanceCursor: _effects,
     ops.CommitEffects: _effects,
+    ops.TriggerSchedule: _run_only,
 }

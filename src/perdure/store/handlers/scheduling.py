@@ -18,14 +18,20 @@ from perdure.model.limits import BadValue
 from perdure.model.outcomes import Counted, Filled, Fired, Refusal, Started, Wake
 from perdure.model.records import RunRecord, ScheduleRecord
 from perdure.model.status import LIVE
-from perdure.model.ticks import Calendar, calendar_of, run_id_of, tags_of, tick_text
+from perdure.model.ticks import (
+    Calendar,
+    calendar_of,
+    run_id_of,
+    schedule_of,
+    tags_of,
+    tick_text,
+)
 from perdure.store.handlers.facts import tell_ledger
 from perdure.store.handlers.owning import start_run
 from perdure.store.tables import Tables
 
 _decode_ticks = msgspec.json.Decoder(list[int]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
-_decode_tags = msgspec.json.Decoder(dict[str, str]).decode
 _none = "[]"
 
 # What a schedule has lived through, whatever it is changed to; and what belongs to its calendar.
@@ -274,9 +280,7 @@ def _start(
 
 def start_next(tables: Tables, run: RunRecord) -> None:
     """A run has ended: if it is of a schedule, a tick may have waited for it."""
-    if run.tags is None or '"schedule"' not in run.tags:
-        return
-    name = _decode_tags(run.tags).get("schedule")
+    name = schedule_of(run.tags)
     row = None if name is None else tables.schedule(name)
     if row is None or row.queued == _none or row.paused:
         return

@@ -17,6 +17,7 @@ from perdure.model import ops
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.outcomes import Claimed
+from perdure.model.ticks import schedule_of
 from perdure.store.base import Applied, BatchFailed
 from perdure.store.handlers import HANDLERS
 from perdure.store.handlers.facts import FACTS
@@ -335,9 +336,21 @@ def _fan_out(known: Known, op: ops.FanOut) -> Iterable[Need]:
             yield watching(event, op.limit + 1)
 
 
+def _finish(known: Known, op: ops.Finish) -> Iterable[Need]:
+    kept = known.runs.get(op.run_id)
+    name = None if kept is None else schedule_of(kept.run.tags)
+    if name is not None:
+        yield ("schedule", name)
+
+
+def _schedule(known: Known, op: Any) -> Iterable[Need]:
+    yield ("schedule", op.name)
+
+
 _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
     ops.Suspend: _suspend,
     ops.RecordSend: _record_send,
+    ops.Finish: _finish,
     ops.Emit: _emit,
     ops.Put: _put,
     ops.ApplyOutbox: _apply_outbox,
@@ -346,4 +359,9 @@ _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
     ops.Recover: lambda known, op: [("orphans", (), op.limit), ("workers",)],
     ops.AdvanceCursor: _effects,
     ops.CommitEffects: _effects,
+    ops.PutSchedule: lambda known, op: [("schedule", op.schedule.name)],
+    ops.SteerSchedule: _schedule,
+    ops.DropSchedule: _schedule,
+    ops.TriggerSchedule: _schedule,
+    ops.BackfillSchedule: _schedule,
 }

@@ -19,9 +19,11 @@ class ScheduleRows(LookedAt):
     def __init__(self, looks: Looks) -> None:
         super().__init__(looks)
         self._schedules: dict[str, ScheduleRecord | None] = {}
+        self._looked_at: dict[str, None] = {}
 
     def schedule(self, name: str) -> ScheduleRecord | None:
         self._rest_on(("schedule", name))
+        self._looked_at[name] = None
         if name in self._schedules:
             return self._schedules[name]
         found: ScheduleRecord | None = self._answer("schedule", name)
@@ -29,10 +31,12 @@ class ScheduleRows(LookedAt):
 
     def put_schedule(self, schedule: ScheduleRecord) -> None:
         self._rest_on(("schedule", schedule.name), bump=True)
+        self._looked_at[schedule.name] = None
         self._schedules[schedule.name] = schedule
 
     def delete_schedule(self, name: str) -> None:
         self._rest_on(("schedule", name), bump=True)
+        self._looked_at[name] = None
         self._schedules[name] = None
 
     def due_schedules(self, workflows: Iterable[str], limit: int) -> list[ScheduleRecord]:
@@ -52,13 +56,13 @@ class ScheduleRows(LookedAt):
     def next_schedule_at(self, workflows: Iterable[str]) -> int | None:
         """Only a hint, so nothing rests on it: who is told of another time looks again then."""
         known = tuple(sorted(workflows))
-        # One that this batch has not touched is among the first so many.
-        stored: list[Due] = self._answer("schedules_next", known, len(self._schedules) + 1)
-        rows = [one for one in self._schedules.values() if one and one.workflow in known]
+        # What the index says of rows that were looked at may be older than they are. Another one is among so many.
+        stored: list[Due] = self._answer("schedules_next", known, len(self._looked_at) + 1)
+        rows = (self.schedule(name) for name in self._looked_at)
         return min(
             [
-                *(at for at, name in stored if name not in self._schedules),
-                *(one.due_at for one in rows if one.due_at is not None),
+                *(at for at, name in stored if name not in self._looked_at),
+                *(one.due_at for one in rows if one and one.due_at and one.workflow in known),
             ],
             default=None,
         )
