@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bus import Bus
 
 from perdure import (
     App,
@@ -195,6 +196,21 @@ async def test_what_one_process_schedules_another_starts(place: dict[str, Any]) 
         await crowd.cut_off(crowd.app)
         await crowd.advance("10m")
         assert len(await ticks(crowd.apps[1], "often")) == 1
+
+
+async def test_others_are_told_when_a_schedule_is_due() -> None:
+    app = App("memory://")
+    report, _ = reports(app)
+    crowd = Crowd(app, workers=2)
+    bus = Bus(crowd)
+    async with crowd:
+        due_at = crowd.clock.now() + 600_000_000
+        await crowd.app.schedule("10m", report, name="often")
+        await asyncio.sleep(0)
+        assert [(one.kind, one.at) for one in bus.passed][-1] == ("schedule", due_at)
+        worker = crowd.apps[1]._engine().worker
+        assert worker is not None
+        assert worker.schedules._alarm._at == due_at
 
 
 async def test_a_schedule_fires_only_where_its_workflow_is(place: dict[str, Any]) -> None:
