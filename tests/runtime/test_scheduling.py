@@ -281,6 +281,37 @@ async def test_queued_ticks_start_in_order_also_after_a_crash(world: Any, app: A
         assert [one[11:13] for one in found] == ["10", "11"]
 
 
+@pytest.mark.parametrize("committed", [False, True])
+async def test_a_crash_around_the_commit_of_a_tick(world: Any, app: App, committed: bool) -> None:
+    """The process dies before the store has it, or before it hears that it does: one run all the same."""
+    report, _ = reports(app)
+    app.schedule("1h", report, name="hourly", overlap="allow", catch_up="all")
+    async with world(app) as w:
+        store, reached = w.app._engine().store, asyncio.Event()
+        apply = store.apply
+
+        async def dying(batch_id: str, batch: Any, *more: Any) -> Any:
+            if not any(isinstance(one, ops.FireSchedules) for one in batch):
+                return await apply(batch_id, batch, *more)
+            if committed:
+                await apply(batch_id, batch, *more)
+            reached.set()
+            await asyncio.Event().wait()
+
+        store.apply = dying
+        w.clock.set(w.clock.now() + 3600_000_000)
+        await asyncio.wait_for(reached.wait(), 10)
+        await w.crash()
+        store.apply = apply
+    async with world(app) as w:
+        await w.settle()
+        assert await ticks(w.app, "hourly") == ["2026-01-05T10:00:00Z"]
+        await w.advance("1h")
+        assert len(await ticks(w.app, "hourly")) == 2
+        started = await w.facts("workflow.run_started")
+        assert len(started) == 2
+
+
 # --- by hand -------------------------------------------------------------------------------------
 
 

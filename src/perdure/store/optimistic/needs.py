@@ -24,7 +24,8 @@ what is known from batch to batch; the answers to all others count for one batch
     ("parked_by", consumer), ("deferred", position, subscription), ("deferred_by", subscription)
     ("schedule", name)                  the row, or that there is none
     ("schedules_due", workflows, now, limit), ("schedules_next", workflows, limit)
-                                        (due_at, name), the first so many: those due by then, or of all that ever are
+                                        (due_at, name), the first so many: those due by then, or of all that ever
+                                        are; the first is to be read no later than the second
     ("outbox", outbox_id)               whether it is still to be applied
     ("workers",), ("workflow", name, version), ("channel", kind, name)
 """

@@ -95,7 +95,9 @@ class Fetcher:
         for need in needs:
             asked[need[0]].append(need)
         clock = await self._fetch_common(connection, looks, asked)
-        for kind, seldom in asked.items():
+        # By name: so schedules that are due are read before when the next one is. The other way round, one that was
+        # dealt with in between would seem to be still to come.
+        for kind, seldom in sorted(asked.items()):
             if kind == "outbox":
                 await self._look_into_outbox(connection, looks, seldom)
             elif kind == "schedule":
