@@ -123,6 +123,7 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     gone_parked: list[tuple[str, int, str]]
     put_deferred: list[DeferredRecord]
     gone_deferred: list[tuple[int, str]]
+    schedules_before: dict[str, ScheduleRecord]  # likewise
     put_schedules: list[ScheduleRecord]
     gone_schedules: list[str]
     put_workers: list[WorkerRecord]

@@ -30,14 +30,19 @@ class ScheduleRows(LookedAt):
         return found
 
     def put_schedule(self, schedule: ScheduleRecord) -> None:
+        self.schedule(schedule.name)  # as it was: see schedules_before
         self._rest_on(("schedule", schedule.name), bump=True)
-        self._looked_at[schedule.name] = None
         self._schedules[schedule.name] = schedule
 
     def delete_schedule(self, name: str) -> None:
+        self.schedule(name)
         self._rest_on(("schedule", name), bump=True)
-        self._looked_at[name] = None
         self._schedules[name] = None
+
+    def _schedules_before(self) -> dict[str, ScheduleRecord]:
+        """Those that this batch changes, as they stand in the store."""
+        found = {name: self._answers.get(("schedule", name)) for name in self._schedules}
+        return {name: one for name, one in found.items() if one is not None}
 
     def due_schedules(self, workflows: Iterable[str], limit: int) -> list[ScheduleRecord]:
         known = tuple(sorted(workflows))

@@ -136,6 +136,7 @@ class OptimisticTables(
             gone_parked=_gone(self._parked),
             put_deferred=_there(self._deferred),
             gone_deferred=_gone(self._deferred),
+            schedules_before=self._schedules_before(),
             put_schedules=_there(self._schedules),
             gone_schedules=_gone(self._schedules),
             put_workers=_there(self._workers),

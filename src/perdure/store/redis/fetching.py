@@ -13,6 +13,7 @@ from perdure.model.records import (
     DeferredRecord,
     ItemRecord,
     ParkedRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -22,7 +23,7 @@ from perdure.model.records import (
 from perdure.store.optimistic.known import Slice, Topic
 from perdure.store.optimistic.needs import Looks, Need, units_of
 from perdure.store.redis import rows
-from perdure.store.redis.layout import SEP, Layout, moment, place
+from perdure.store.redis.layout import LAST, SEP, Layout, moment, place, time_of
 from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, pairs
 
 Question = tuple[Any, ...]
@@ -47,6 +48,7 @@ decode_item = msgspec.json.Decoder(ItemRecord).decode
 decode_letter = msgspec.json.Decoder(DeadLetterRecord).decode
 decode_consumer = msgspec.json.Decoder(ConsumerRecord).decode
 decode_subscription = msgspec.json.Decoder(SubscriptionRecord).decode
+decode_schedule = msgspec.json.Decoder(ScheduleRecord).decode
 decode_parked = msgspec.json.Decoder(ParkedRecord).decode
 decode_deferred = msgspec.json.Decoder(DeferredRecord).decode
 decode_workflow = msgspec.json.Decoder(WorkflowRecord).decode
@@ -175,6 +177,13 @@ class Fetcher:
                 return [("HVALS", key("consumers"))]
             case "subscription":
                 return [("HGET", key("subscriptions"), args[0])]
+            case "schedule":
+                return [("HGET", key("schedules"), args[0])]
+            case "schedules_due":
+                workflows, now, limit = args
+                return [("due", list(workflows), f"({moment(now)}{LAST}", limit)]
+            case "schedules_next":
+                return [("due", list(args[0]), "+", args[1])]
             case "parked":
                 consumer, position, subscription = args
                 return [
@@ -288,6 +297,11 @@ def _answer(need: Need, answers: list[Answer]) -> Any:
             return sorted(map(decode_consumer, found), key=lambda one: one.name)
         case "subscription":
             return _one(decode_subscription, found)
+        case "schedule":
+            return _one(decode_schedule, found)
+        case "schedules_due" | "schedules_next":
+            due = [one.decode() for one in found]
+            return [(time_of(one), one[18:]) for one in due]
         case "parked":
             return _one(decode_parked, found)
         case "deferred":

@@ -41,6 +41,7 @@
     queue:<name>       zset   items in order; items: hash, id -> row; queues: set of those that hold something
     keys               hash   keys_of:<run> set, keys:expiry zset
     letters            hash   letters:all, letters:of:<run> zset
+    schedules          hash   schedules:all, schedules:due and due:<workflow> zset
     consumers, subscriptions, parked, deferred, workers, workflows, channels, outbox   hash   (and zsets of their order)
 
 All zsets but those of positions have the score 0 and are ordered by their members, byte by byte: a time or a position
@@ -52,6 +53,8 @@ from typing import Final
 
 # Between parts of a member. No name and no id can hold it.
 SEP: Final = "\0"
+# After every id: a bound that takes in all members with the same beginning.
+LAST: Final = "\U0010ffff"
 # Times may be before 1970.
 _time_base: Final = 10**17
 

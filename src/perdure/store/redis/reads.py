@@ -16,6 +16,7 @@ from perdure.model.records import (
     OutboxRecord,
     ParkedRecord,
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -27,12 +28,10 @@ from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, Watch
 from perdure.store.decoding import in_order
 from perdure.store.redis import fetching
 from perdure.store.redis.fetching import Question, Reply, workflow_names
-from perdure.store.redis.layout import SEP, Layout, moment, place, time_of
+from perdure.store.redis.layout import LAST, SEP, Layout, moment, place, time_of
 from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, key_field
 from perdure.store.ticking import ServerClock
 
-# After every member that begins with the same text.
-_LAST = "\U0010ffff"
 _statuses = tuple(sorted(LIVE | TERMINAL))
 _every_table = (
     "steps",
@@ -51,6 +50,7 @@ _every_table = (
     "parked",
     "deferred",
     "channels",
+    "schedules",
 )
 _decode_outbox = msgspec.json.Decoder(OutboxRecord).decode
 
@@ -104,12 +104,13 @@ class RedisReads(Store):
     ) -> Look:
         asked: list[Any] = ["look", self._clock.now(), self.worker_id or "", after, limit]
         if workflows is not None:
-            asked.append(workflow_names(workflows))
+            known = list(workflows)
+            asked += [workflow_names(known), list({name for name, _ in known})]
         found = await self._one(*asked)
         deadline, expiry, ready, fan_out, outbox, first, last, orphans, living, readers, *more = (
             found
         )
-        swept, server = more
+        swept, server, schedule = more
         await self._note_server(server.decode())
         deadlines = [time_of(one.decode()) for one in (deadline, expiry) if one]
         self.head = max(self.head, int(last))
@@ -121,6 +122,7 @@ class RedisReads(Store):
             ready_at=time_of(ready.decode()) if ready else None,
             fan_out=bool(fan_out),
             outbox=bool(outbox),
+            schedule_at=time_of(schedule.decode()) if schedule else None,
             orphaned=bool(orphans),
             suspects=tuple(run_id.decode() for run_id, watches in swept if not watches),
             swept=swept[-1][0].decode() if swept and len(swept) == limit else "",
@@ -170,6 +172,14 @@ class RedisReads(Store):
         rows = await self._one("HVALS", self._key("subscriptions"))
         return sorted(map(fetching.decode_subscription, rows), key=lambda one: one.name)
 
+    async def schedule(self, name: str) -> ScheduleRecord | None:
+        found = await self._one("HGET", self._key("schedules"), name)
+        return None if found is None else fetching.decode_schedule(found)
+
+    async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
+        found = await self._one("page", "schedules:all", "schedules", 0, f"({after}", "+", limit)
+        return list(map(fetching.decode_schedule, found))
+
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         if not keys:
             return set()
@@ -182,9 +192,10 @@ class RedisReads(Store):
         return bool(await self._one("expired_keys", moment(now), 1))
 
     async def vitals(self, now: int) -> Vitals:
-        due = ("ZLEXCOUNT", self._key("deadlines"), "-", f"({moment(now)}{_LAST}")
+        due = ("ZLEXCOUNT", self._key("deadlines"), "-", f"({moment(now)}{LAST}")
         lengths = [("HLEN", self._key(one)) for one in ("parked", "deferred", "letters")]
-        ready, timers, *counts = (await self._ask([("first_ready",), due, *lengths])).answers
+        asked = [("first_ready",), ("first_due",), due, *lengths]
+        ready, schedule, timers, *counts = (await self._ask(asked)).answers
         oldest = time_of(ready.decode()) if ready else None
         return Vitals(
             timers_due=timers,
@@ -192,6 +203,7 @@ class RedisReads(Store):
             parked=counts[0],
             deferred=counts[1],
             dead_letters=counts[2],
+            schedule_at=time_of(schedule.decode()) if schedule else None,
         )
 
     # --- for people ---
@@ -288,7 +300,7 @@ class RedisReads(Store):
         return None if found is None else decode_event(found)
 
     async def queue_items(self, queue: str, after: int, limit: int) -> list[ItemRecord]:
-        begin = f"({place(after)}{_LAST}" if after > 0 else "-"
+        begin = f"({place(after)}{LAST}" if after > 0 else "-"
         return list(map(fetching.decode_item, await self._one("items", queue, begin, limit)))
 
     async def queues(self) -> dict[str, int]:

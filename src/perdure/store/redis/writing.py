@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from perdure.model import ops
 from perdure.model.records import (
     RunRecord,
+    ScheduleRecord,
     SignalRecord,
     StepRecord,
     SubscriptionRecord,
@@ -81,6 +82,7 @@ class _Argument:
             self._keys,
             self._letters,
             self._readers,
+            self._schedules,
             self._rest,
         ):
             fill()
@@ -479,6 +481,24 @@ class _Argument:
         self._hash("deferred", "deferred")[at] = row
         self._index("deferred", "all")[at] = row is not None
         self._set("deferred", "of", subscription)[at] = row is not None
+
+    def _schedules(self) -> None:
+        changes = self._changes
+        for before in changes.schedules_before.values():
+            self._schedule(before, False)
+        for name in changes.gone_schedules:
+            self._hash("schedules", "schedules")[name] = None
+            self._index("schedules", "all")[name] = False
+        for schedule in changes.put_schedules:
+            self._hash("schedules", "schedules")[schedule.name] = text(schedule)
+            self._index("schedules", "all")[schedule.name] = True
+            self._schedule(schedule, True)
+
+    def _schedule(self, schedule: ScheduleRecord, is_there: bool) -> None:
+        if schedule.due_at is not None:
+            member = moment(schedule.due_at) + schedule.name
+            self._index("schedules", "due")[member] = is_there
+            self._index("due", schedule.workflow)[member] = is_there
 
     def _rest(self) -> None:
         changes = self._changes

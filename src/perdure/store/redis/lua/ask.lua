@@ -314,6 +314,21 @@ function ask.orphans(now, asker, gone, limit)
     return runs
 end
 
+-- Schedules of these workflows by when they are due.
+function ask.due(names, upto, limit)
+    local found = {}
+    for _, name in ipairs(names) do
+        for _, member in ipairs(call('ZRANGEBYLEX', prefix .. 'due:' .. name, '-', upto, 'LIMIT', 0, limit)) do
+            table.insert(found, {member})
+        end
+    end
+    local due = {}
+    for nth, one in ipairs(merged(found, {}, limit)) do
+        due[nth] = one[1]
+    end
+    return due
+end
+
 -- Runs of these workflows that are due, oldest first.
 function ask.ready(workflows, now, limit)
     local found = {}
@@ -425,9 +440,18 @@ function ask.first_ready(workflows)
     return first
 end
 
+-- When the first schedule of these workflows, or of all, is due.
+function ask.first_due(names)
+    if not names then
+        return earliest('schedules:due')
+    end
+    local first = ask.due(names, '+', 1)[1]
+    return first and string.sub(first, 1, 18) or ''
+end
+
 -- What a worker asks for once a second: the low ends of a few indexes, both ends of the ledger, workers and consumers, a
 -- handful; the next parked runs by age, each with whether it watches anything.
-function ask.look(now, asker, after, limit, workflows)
+function ask.look(now, asker, after, limit, workflows, names)
     local living = living_workers(now, asker)
     local since = call('HGET', prefix .. 'run:' .. after, 'created')
     local from = since and '(' .. since .. after or '-'
@@ -458,6 +482,7 @@ function ask.look(now, asker, after, limit, workflows)
         call('HVALS', prefix .. 'consumers'),
         swept,
         server(),
+        ask.first_due(names),
     }
 end
 
