@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from benchmarks.common import NotAvailable, Order, Values, child_command, root
 from benchmarks.plan import Job, Workload, rival, workloads
 
 if TYPE_CHECKING:
-    from benchmarks.server import Server
+    from benchmarks.server import AnyServer
 
 _child_seconds_max = 1200.0
 
@@ -48,7 +48,7 @@ def parse_args() -> argparse.Namespace:
         "--repeat", type=int, default=3, help="times that each is measured (default: 3)"
     )
     parser.add_argument("--no-dbos", action="store_true", help="without the peer")
-    parser.add_argument("--no-postgres", action="store_true", help="what is on SQLite, no more")
+    parser.add_argument("--no-servers", action="store_true", help="what is on SQLite, no more")
     parser.add_argument(
         "--uvloop", action="store_true", help="Perdure and the bare loops on uvloop"
     )
@@ -62,10 +62,12 @@ def parse_args() -> argparse.Namespace:
 class Session:
     """One run of the benchmark: its directory, a copy of the code, its results."""
 
-    def __init__(self, args: argparse.Namespace, place: str, server: "Server | None") -> None:
+    def __init__(
+        self, args: argparse.Namespace, place: str, servers: "dict[str, AnyServer]"
+    ) -> None:
         self.args = args
         self.place = place
-        self._server = server
+        self._servers = servers
         self.failures: list[str] = []
         self.missing: list[str] = []  # what the measured version cannot do
         self.shares: list[float] = []  # of the machine, used by others during each measurement
@@ -110,9 +112,10 @@ class Session:
         size = job.quick if self.args.quick else job.full
         place = os.path.join(self.place, workload.name)
         os.makedirs(place, exist_ok=True)
-        with self._database(workload) as url:
+        server = self._servers.get(workload.store_of(job))
+        with nullcontext() if server is None else server.empty_database() as url:
             order = Order(job.engine, job.name, size, place, self.args.uvloop, job.warm, url)
-            others = machine.Others(self._server.pid if self._server else None)
+            others = machine.Others(server.pid if server else None)
             values = self._ask(order)
             self.shares.append(others.share())
         shown = "  ".join(f"{key} {value:,.2f}" for key, value in values.items() if "." not in key)
@@ -124,13 +127,6 @@ class Session:
         for directory in Path(place).glob("tmp*"):
             shutil.rmtree(directory, ignore_errors=True)
         return values
-
-    def _database(self, workload: Workload) -> AbstractContextManager[str | None]:
-        """An empty one for each measurement on Postgres."""
-        if workload.store == "sqlite":
-            return nullcontext()
-        assert self._server is not None
-        return self._server.empty_database()
 
     def _ask(self, order: Order) -> Values:
         paths = [os.path.join(self._code, "src"), self._code]
@@ -176,43 +172,53 @@ def main() -> int:
     wanted = wanted_workloads(args)
     place = tempfile.mkdtemp(prefix="perdure-bench-", dir=args.dir)
     try:
-        if all(one.store == "sqlite" for one in wanted):
-            return measure_all(args, wanted, place, None)
-        return measure_with_postgres(args, wanted, place)
+        if all(one.stores == {"sqlite"} for one in wanted):
+            return measure_all(args, wanted, place, {})
+        return measure_with_servers(args, wanted, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
 def wanted_workloads(args: argparse.Namespace) -> list[Workload]:
     wanted = [one for one in workloads if not args.only or one.name in args.only]
-    return [one for one in wanted if not (args.no_postgres and one.store == "postgres")]
+    return [one for one in wanted if not (args.no_servers and one.stores != {"sqlite"})]
 
 
-def measure_with_postgres(args: argparse.Namespace, wanted: list[Workload], place: str) -> int:
+def measure_with_servers(args: argparse.Namespace, wanted: list[Workload], place: str) -> int:
     # Here only: without the driver all the rest can be measured.
     try:
         from benchmarks import server
     except ImportError as error:
         print(
-            f"{error}: `make bench` builds an environment with it, or use --no-postgres",
+            f"{error}: `make bench` builds an environment with it, or use --no-servers",
             file=sys.stderr,
         )
         return 2
     try:
-        with server.opened(Path(place).parent) as postgres:
-            return measure_all(args, wanted, place, postgres)
+        with ExitStack() as stack:
+            home = Path(place).parent
+            servers: dict[str, AnyServer] = {}
+            stores = {store for one in wanted for store in one.stores}
+            if "postgres" in stores:
+                servers["postgres"] = stack.enter_context(server.opened(home))
+            for store, fsync in (("valkey", "always"), ("valkey-everysec", "everysec")):
+                if store in stores:
+                    servers[store] = stack.enter_context(server.opened_valkey(home, fsync))
+            return measure_all(args, wanted, place, servers)
     except (server.ServerMissing, server.ServerFailed) as error:
-        print(f"{error}\n--no-postgres measures all the rest", file=sys.stderr)
+        print(f"{error}\n--no-servers measures all the rest", file=sys.stderr)
         return 2
 
 
 def measure_all(
-    args: argparse.Namespace, wanted: list[Workload], place: str, server: "Server | None"
+    args: argparse.Namespace,
+    wanted: list[Workload],
+    place: str,
+    servers: "dict[str, AnyServer]",
 ) -> int:
-    session = Session(args, place, server)
+    session = Session(args, place, servers)
     facts = machine.facts(place, uvloop=args.uvloop)
-    if server is not None:
-        facts["postgres"] = server.facts()
+    facts |= {store: server.facts() for store, server in servers.items()}
     width = max(map(len, facts))
     print("\n".join(f"{name.ljust(width)}  {value}" for name, value in facts.items()))
     if machine.keeps_nothing(place):
@@ -253,7 +259,7 @@ def _sizes(workload: Workload, args: argparse.Namespace) -> str:
 def _closing(args: argparse.Namespace, facts: dict[str, str]) -> str:
     text = (
         f"Median (low .. high) of {args.repeat}. A ratio is of two figures taken in the same turn, and above 1\n"
-        "in our favour. SQLite (W): WAL, synchronous=FULL for all. Postgres (P): one server for all.\n"
+        "in our favour. SQLite (W): WAL, synchronous=FULL for all. Postgres (P), Valkey (R, E): one server for all.\n"
         f"While we measured, other processes used {facts['used by others']} of the machine."
     )
     if args.quick:

@@ -1,14 +1,20 @@
-"""What is measured, how large, beside what, and what it should reach. W is on SQLite, P on Postgres."""
+"""What is measured, how large, beside what, and what it should reach.
+
+W is on SQLite, P on Postgres, R on Valkey that syncs every write, E on Valkey that syncs once a second.
+"""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
 ours = "perdure"
+on_postgres = "on Postgres"  # ours again, on the other server
 rival = "dbos"
 bare_group = "bare-group"
 bare_bulk = "bare-bulk"
 bare = "bare"
 elsewhere = "absurd, elsewhere"
+
+Store = Literal["sqlite", "postgres", "valkey", "valkey-everysec"]
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,16 @@ class Workload:
     jobs: tuple[Job, ...]
     metrics: tuple[Metric, ...]
     note: str = ""  # printed under the table
-    store: Literal["sqlite", "postgres"] = "sqlite"
+    store: Store = "sqlite"
     # Where a single measurement takes turns by itself.
     turns_max: int | None = None
+
+    def store_of(self, job: Job) -> Store:
+        return "postgres" if job.engine == on_postgres else self.store
+
+    @property
+    def stores(self) -> set[Store]:
+        return {self.store_of(one) for one in self.jobs}
 
 
 # Asked for: fifty times the rival's throughput, and on W2 at least a third of bare-group.
@@ -363,4 +376,78 @@ _on_postgres: tuple[Workload, ...] = (
     ),
 )
 
-workloads: tuple[Workload, ...] = _on_sqlite + _on_postgres
+# Asked for on Valkey: no less than on Postgres, in the same turn.
+_as_postgres: dict[str, float | None] = {on_postgres: 1.0}
+
+
+def _on_valkey(letter: str, store: Store, words: str) -> tuple[Workload, ...]:
+    return (
+        Workload(
+            f"{letter}1",
+            f"W1 on Valkey, {words}: one-step runs, a thousand at once",
+            (Job(ours, "w1", 10_000, 300, 1_000), Job(on_postgres, "w1", 10_000, 300, 1_000)),
+            (Metric("runs", "w1", "runs_s", "/s", _as_postgres),),
+            store=store,
+        ),
+        Workload(
+            f"{letter}2",
+            f"W2 on Valkey, {words}: ten-step runs, a thousand at once; beside the bare script",
+            (
+                Job(ours, "w2", 1_000, 200, 1_000),
+                Job(on_postgres, "w2", 1_000, 200, 1_000),
+                Job(bare, "w2", 1_000, 200, 1_000),
+            ),
+            (Metric("steps", "w2", "steps_s", "/s", {**_as_postgres, bare: None}),),
+            store=store,
+        ),
+        Workload(
+            f"{letter}3",
+            f"W3 on Valkey, {words}: signals to runs that wait; from send to resumed code, in one process and two",
+            (
+                Job(ours, "w3", 1_000, 200, 1_000),
+                Job(on_postgres, "w3", 1_000, 200, 1_000),
+                Job(ours, "w3-latency", 300, 60),
+                Job(on_postgres, "w3-latency", 300, 60),
+                Job(ours, "across", 100, 5, 5),
+                Job(on_postgres, "across", 100, 5, 5),
+            ),
+            (
+                Metric("signalled to completed", "w3", "completed_s", "/s", _as_postgres),
+                Metric("sends acknowledged", "w3", "sends_s", "/s", _as_postgres),
+                Metric("send to resumed, p50", "w3-latency", "p50_ms", "ms", _as_postgres, True),
+                Metric("send to resumed, p99", "w3-latency", "p99_ms", "ms", {}, True),
+                Metric(
+                    "two processes: send to resumed, p50",
+                    "across",
+                    "p50_ms",
+                    "ms",
+                    _as_postgres,
+                    True,
+                ),
+                Metric("  p99", "across", "p99_ms", "ms", {}, True),
+            ),
+            store=store,
+        ),
+        Workload(
+            f"{letter}4",
+            f"W4 on Valkey, {words}: signals sent before the wait",
+            (Job(ours, "w4", 1_000, 200, 1_000), Job(on_postgres, "w4", 1_000, 200, 1_000)),
+            (Metric("runs", "w4", "runs_s", "/s", _as_postgres),),
+            store=store,
+        ),
+        Workload(
+            f"{letter}9",
+            f"W9 on Valkey, {words}: one emit resumes all runs that wait for its topic",
+            (Job(ours, "w9", 10_000, 1_000, 1_000), Job(on_postgres, "w9", 10_000, 1_000, 1_000)),
+            (Metric("{size} to completed", "w9", "completed_s", "s", _as_postgres, True),),
+            store=store,
+        ),
+    )
+
+
+workloads: tuple[Workload, ...] = (
+    *_on_sqlite,
+    *_on_postgres,
+    *_on_valkey("R", "valkey", "appendfsync always"),
+    *_on_valkey("E", "valkey-everysec", "appendfsync everysec"),
+)

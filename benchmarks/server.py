@@ -1,4 +1,4 @@
-"""The Postgres of one run of the benchmark: started and stopped by it, from a wheel, with its data on a disk.
+"""The servers of one run of the benchmark: started and stopped by it, from wheels, with their data on a disk.
 
 PERDURE_BENCH_POSTGRES=<URL> names a running server instead; its role must be allowed to create databases. Every
 measurement gets an empty database, which is dropped afterwards: dropping one makes the server write all its dirty pages
@@ -7,9 +7,11 @@ out, so each measurement begins in the same state, whoever was measured before.
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.common import root
@@ -20,8 +22,9 @@ sys.path.append(str(root / "tests"))
 from servers.postgres import PostgresAddress, PostgresProcess, running_postgres
 from servers.premises import Guarded
 from servers.process import ServerFailed, ServerMissing
+from servers.valkey import ValkeyProcess
 
-__all__ = ["Server", "ServerFailed", "ServerMissing", "opened"]
+__all__ = ["AnyServer", "ServerFailed", "ServerMissing", "opened", "opened_valkey"]
 
 _address_variable = "PERDURE_BENCH_POSTGRES"
 
@@ -49,6 +52,45 @@ class Server:
         ]
         whose = "of this run" if self.pid else f"at {urlsplit(self._address.url).hostname}"
         return f"{version}, {whose}, {' '.join(settings)}"
+
+
+class Valkey:
+    """A Valkey of this run. It is emptied for each measurement."""
+
+    def __init__(self, process: ValkeyProcess, fsync: str) -> None:
+        self._process = process
+        self._fsync = fsync
+        self.pid: int | None = process.pid
+
+    @contextmanager
+    def empty_database(self) -> Iterator[str]:
+        """The address of the empty server, until it is left."""
+        with self._process.address.client() as client:
+            client.flushall()
+            # The log begins anew as well: nobody rewrites it while somebody else is measured.
+            client.bgrewriteaof()
+            while client.info("persistence")["aof_rewrite_in_progress"]:
+                time.sleep(0.05)
+        yield f"{self._process.url}?durability=relaxed"
+
+    def facts(self) -> str:
+        with self._process.address.client() as client:
+            info: Any = client.info("server")
+        version = info.get("valkey_version") or info["redis_version"]
+        return (
+            f"{info.get('server_name', 'redis')} {version}, of this run, appendfsync={self._fsync}"
+        )
+
+
+AnyServer = Server | Valkey
+
+
+@contextmanager
+def opened_valkey(data_home: Path, fsync: str) -> Iterator[Valkey]:
+    """One that syncs its log so often. Raises ServerMissing or ServerFailed."""
+    settings = {"appendfsync": fsync, "auto-aof-rewrite-percentage": "0"}
+    with Guarded(data_home) as premises, ValkeyProcess(premises, settings) as process:
+        yield Valkey(process, fsync)
 
 
 @contextmanager
