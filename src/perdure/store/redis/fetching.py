@@ -115,7 +115,7 @@ class Fetcher:
                 run_id, generation = args
                 return [
                     ("HVALS", key("open", run_id)),
-                    ("HVALS", key("steps", run_id, str(generation))),
+                    ("decided", run_id, str(generation)),
                     ("run", run_id),
                 ]
             case "key":

@@ -9,7 +9,7 @@
 
     run:<id>           hash   born, state, published (JSON); status, owner, fence, ready; position, change, seq, created
     open:<id>          hash   its steps that wait or will be tried again, by generation and path
-    steps:<id>:<gen>   hash   all others, by number of superseding and path
+    steps:<id>:<gen>   hash   all others, by number of superseding and path; !seq: the last number of plain results
     waits:<id>         hash   what it waits for, by path and number
     signals:<id>       hash   what is buffered for it, by id
     cursors:<id>       hash   how far its branches have seen topics

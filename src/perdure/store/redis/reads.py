@@ -89,7 +89,7 @@ class RedisReads(Store):
         loaded = []
         for row, decided, unfinished in await self._one("load", list(dict.fromkeys(run_ids))):
             run = _run(row)
-            steps = map(fetching.decode_step, (*decided[1::2], *unfinished[1::2]))
+            steps = map(fetching.decode_step, (*decided, *unfinished))
             living = [
                 one for one in steps if one.superseded == 0 and one.generation == run.generation
             ]

@@ -179,6 +179,28 @@ _decode_step = msgspec.json.Decoder(StepRecord).decode
 _decode_watcher = msgspec.json.Decoder(WatcherRecord).decode
 
 
+# Most fields of most steps say nothing: they are left out, for everything here is in memory.
+_step_defaults: Final = tuple(
+    zip(StepRecord.__struct_fields__[6:], StepRecord.__struct_defaults__, strict=True)
+)
+
+
+def step_text(step: StepRecord) -> str:
+    said = {
+        "run_id": step.run_id,
+        "generation": step.generation,
+        "path": step.path,
+        "kind": step.kind,
+        "name": step.name,
+        "state": step.state,
+    }
+    for name, usual in _step_defaults:
+        value = getattr(step, name)
+        if value != usual:
+            said[name] = value
+    return encode(said).decode()
+
+
 def step_field(step: StepRecord) -> str:
     """Its field among the steps of its generation that are decided."""
     return f"{step.superseded}:{step.path}"

@@ -65,6 +65,7 @@ class _Argument:
         self._placed: list[list[Any]] = []  # commands whose arguments may be in pieces
         self._counted: dict[str, str] = {}  # hashes whose fields are rows of a table
         self._chosen: list[list[Any]] = []
+        self._results: list[Any] = []  # of steps, in threes: run and generation, field, row
         # Of these the script sees in the end whether there is anything left.
         self._owners: dict[str, None] = {}
         self._touched_queues: dict[str, None] = {}
@@ -103,6 +104,7 @@ class _Argument:
             "subscriptions": changes.gone_subscriptions,
             "adds": adds,
             "placed": self._placed,
+            "results": self._results,
             "chosen": self._chosen,
             "owners": list(self._owners),
             "queues": list(self._touched_queues),
@@ -140,10 +142,12 @@ class _Argument:
             if one.item_id not in gone_items
         ]
         for step in changes.new_steps:
-            # One checkpoint for each path, wherever it stands.
-            decided = key("steps", step.run_id, str(step.generation))
-            absent.append([decided, rows.step_field(step)])
-            absent.append([key("open", step.run_id), rows.open_field(step.generation, step.path)])
+            # One checkpoint for each path. That of plain results is looked for where they are written.
+            if step.state in _unfinished:
+                decided = key("steps", step.run_id, str(step.generation))
+                absent.append([decided, rows.step_field(step)])
+                at = rows.open_field(step.generation, step.path)
+                absent.append([key("open", step.run_id), at])
         present = [[key("items"), one.item_id] for one in changes.gone_items]
         present += [[key("letters"), one.dead_letter_id] for one in changes.gone_letters]
         present += [[key("outbox"), one] for one in changes.gone_outbox]
@@ -154,8 +158,13 @@ class _Argument:
             "versions": [str(one.version) for one in changes.units],
             "runs": [one.run_id for one in changes.runs],
             "changes": [str(one.change) for one in changes.runs],
-            "seqs": [one.run_id for one in changes.runs if one.generation is not None],
+            "seqs": [
+                [one.run_id, str(one.generation)]
+                for one in changes.runs
+                if one.generation is not None
+            ],
             "seq_before": changes.seq_before,
+            "seq": str(changes.seq),
             "topics": [one.name for _, one in topics],
             "topics_at": [at for at, _ in topics],
             "newest": [str(one.newest) for _, one in topics],
@@ -332,8 +341,16 @@ class _Argument:
         for step in changes.put_steps:
             self._put_step(step, True)
         for step in changes.new_steps:
-            self._put_step(step, False)
-        for run_id in {one.run_id for one in (*changes.new_steps, *changes.put_steps)} - bumped:
+            if step.state in _unfinished:
+                self._put_step(step, False)
+            else:
+                # By far the most: without a command of their own.
+                self._results += (
+                    f"{step.run_id}:{step.generation}",
+                    rows.step_field(step),
+                    _step_value(step),
+                )
+        for run_id in {one.run_id for one in changes.put_steps} - bumped:
             self._hash("", "run", run_id)["seq"] = str(changes.seq)
 
     def _put_step(self, step: StepRecord, may_be_elsewhere: bool) -> None:
@@ -547,7 +564,7 @@ def _position(position: int) -> Value:
 
 
 def _step_value(step: StepRecord) -> Value:
-    value = text(step)
+    value = rows.step_text(step)
     if MARK not in value:
         return value
     if step.wait is not None and MARK in step.wait:

@@ -44,8 +44,8 @@ for nth = 1, #batch.runs do
 end
 
 -- What the owner of a running run has recorded meanwhile must be older than what this batch adds to it.
-for _, run in ipairs(batch.seqs) do
-    local seq = tonumber(call('HGET', prefix .. 'run:' .. run, 'seq') or '0')
+for _, one in ipairs(batch.seqs) do
+    local seq = last_seq(one[1], one[2])
     if seq > batch.seq_before and seq > newer_seq then
         newer_seq = seq
     end
@@ -78,6 +78,16 @@ local function goes(field)
     return false
 end
 
+-- So may the steps of a run whose id is.
+local function is_forgotten(history)
+    for _, run in ipairs(batch.forget) do
+        if string.sub(history, 1, #run + 1) == run .. ':' then
+            return true
+        end
+    end
+    return false
+end
+
 for _, run in ipairs(batch.born) do
     if call('EXISTS', prefix .. 'run:' .. run) == 1 then
         return {'taken', time}
@@ -85,6 +95,13 @@ for _, run in ipairs(batch.born) do
 end
 for _, one in ipairs(batch.absent) do
     if call('HEXISTS', one[1], one[2]) == 1 and not goes(one[2]) then
+        return {'taken', time}
+    end
+end
+-- One checkpoint for each path.
+for nth = 1, #batch.results, 3 do
+    local there = call('HEXISTS', prefix .. 'steps:' .. batch.results[nth], batch.results[nth + 1])
+    if there == 1 and not is_forgotten(batch.results[nth]) then
         return {'taken', time}
     end
 end
@@ -153,10 +170,15 @@ local function drop_hash(rows, key)
     call('UNLINK', key)
 end
 
+local function drop_history(key)
+    count('steps', call('HEXISTS', key, '!seq'))
+    drop_hash('steps', key)
+end
+
 local function drop_steps(run, upto)
     local first = tonumber(call('HGET', prefix .. 'run:' .. run, 'kept') or '0')
     for generation = first, upto do
-        drop_hash('steps', prefix .. 'steps:' .. run .. ':' .. whole(generation))
+        drop_history(prefix .. 'steps:' .. run .. ':' .. whole(generation))
     end
 end
 
@@ -207,6 +229,12 @@ end
 for _, command in ipairs(batch.adds) do
     carry_out(command)
 end
+for nth = 1, #batch.results, 3 do
+    local key = prefix .. 'steps:' .. batch.results[nth]
+    -- With the last number of the history, which is no row.
+    call('HSET', key, batch.results[nth + 1], placed(batch.results[nth + 2]), '!seq', batch.seq)
+end
+count('steps', #batch.results / 3)
 for _, command in ipairs(batch.placed) do
     carry_out_placed(command)
 end
@@ -317,19 +345,18 @@ end
 if batch.needs_head then
     -- Another process may have appended meanwhile, at a later time: the times of the ledger never go back.
     local at = is_late and recorded_at or batch.at
+    local ids, times, newest = {}, {}, {}
     for nth, event in ipairs(batch.events) do
         local position = head + nth
         local id, type, about, occurred, row, repeated = unpack(event)
-        local named = entry(position)
-        call('HSET', prefix .. 'newest', type, whole(position))
+        newest[type] = whole(position)
         -- Of the new ones too those below the bound are not worth writing.
         if position > batch.trim then
+            local named = entry(position)
             call('XADD', prefix .. 'events', named,
                 'id', id, 'type', type, 'about', about, 'time', occurred, 'at', at, 'row', row)
             call('XADD', prefix .. 'type:' .. type, named, 'r', repeated)
-            call('HSET', prefix .. 'event_ids', id, whole(position))
             local member = occurred .. string.format('%016.0f', position)
-            call('ZADD', prefix .. 'times', '0', member)
             if about ~= '' then
                 call('ZADD', prefix .. 'about:' .. about, '0', member)
                 -- The engine's facts about a run are few: its timeline finds them.
@@ -337,8 +364,20 @@ if batch.needs_head then
                     call('ZADD', prefix .. 'topic:' .. type .. '\0' .. about, whole(position), repeated .. whole(position))
                 end
             end
-            count('events', 1)
+            table.insert(ids, id)
+            table.insert(ids, whole(position))
+            table.insert(times, '0')
+            table.insert(times, member)
         end
+    end
+    for first = 1, #ids, 1000 do
+        local last = math.min(first + 999, #ids)
+        call('HSET', prefix .. 'event_ids', unpack(ids, first, last))
+        call('ZADD', prefix .. 'times', unpack(times, first, last))
+    end
+    count('events', #ids / 2)
+    for type, position in pairs(newest) do
+        call('HSET', prefix .. 'newest', type, position)
     end
     call('HSET', prefix .. 'head', 'position', whole(head + #batch.events), 'recorded_at', at)
 end

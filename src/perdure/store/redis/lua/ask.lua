@@ -392,6 +392,20 @@ end
 
 -- --- for the engine ---
 
+-- The steps of a generation that are decided, without the last number of them.
+local function decided(run, generation)
+    local rows = {}
+    local all = call('HGETALL', prefix .. 'steps:' .. run .. ':' .. generation)
+    for nth = 1, #all, 2 do
+        if all[nth] ~= '!seq' then
+            table.insert(rows, all[nth + 1])
+        end
+    end
+    return rows
+end
+
+ask.decided = decided
+
 -- Runs with all that is recorded of their present generation.
 function ask.load(runs)
     local found = {}
@@ -401,8 +415,8 @@ function ask.load(runs)
             local generation = call('HGET', prefix .. 'run:' .. run, 'generation')
             table.insert(found, {
                 row,
-                call('HGETALL', prefix .. 'steps:' .. run .. ':' .. generation),
-                call('HGETALL', prefix .. 'open:' .. run),
+                decided(run, generation),
+                call('HVALS', prefix .. 'open:' .. run),
             })
         end
     end
@@ -415,7 +429,7 @@ function ask.history(run)
     local found = call('HVALS', prefix .. 'open:' .. run)
     if kept[2] then
         for generation = tonumber(kept[1] or '0'), tonumber(kept[2]) do
-            for _, row in ipairs(call('HVALS', prefix .. 'steps:' .. run .. ':' .. whole(generation))) do
+            for _, row in ipairs(decided(run, whole(generation))) do
                 table.insert(found, row)
             end
         end

@@ -44,9 +44,19 @@ end
 
 local run_fields = {'born', 'state', 'published', 'status', 'owner', 'fence', 'ready', 'position', 'change', 'seq'}
 
+-- The last number in the history of a run. Its owner adds plain results without touching the run itself.
+local function last_seq(run, generation)
+    local seq = tonumber(call('HGET', prefix .. 'run:' .. run, 'seq') or '0')
+    local added = tonumber(call('HGET', prefix .. 'steps:' .. run .. ':' .. generation, '!seq') or '0')
+    return math.max(seq, added)
+end
+
 -- A run as store/redis/rows.py reads it: its id, and these fields of it.
 local function run_row(run)
     local row = call('HMGET', prefix .. 'run:' .. run, unpack(run_fields))
+    if row[1] then
+        row[10] = whole(last_seq(run, call('HGET', prefix .. 'run:' .. run, 'generation')))
+    end
     table.insert(row, 1, run)
     return row
 end
