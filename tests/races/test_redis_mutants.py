@@ -35,7 +35,7 @@ units_unseen = _without(
     "for nth, version in ipairs(fields_of(prefix .. 'units'", "for nth = 1, #batch.runs"
 )
 runs_unseen = _without("for nth = 1, #batch.runs", "-- What the owner of a running run")
-history_unseen = _without("for _, run in ipairs(batch.seqs)", "-- Whoever found no event")
+history_unseen = _without("for _, one in ipairs(batch.seqs)", "-- Whoever found no event")
 events_unseen = _without("for nth, newest in", "local ends =")
 births_unseen = _without("for _, run in ipairs(batch.born)", "for _, one in ipairs(batch.absent)")
 keys_unseen = _without("for _, one in ipairs(batch.absent)", "for _, one in ipairs(batch.present)")
