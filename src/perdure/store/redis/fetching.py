@@ -44,15 +44,27 @@ Ask = Callable[[Sequence[Question]], Awaitable[Reply]]
 
 decode_step = msgspec.json.Decoder(StepRecord).decode
 decode_signal = msgspec.json.Decoder(SignalRecord).decode
-decode_item = msgspec.json.Decoder(ItemRecord).decode
+_decode_item = msgspec.json.Decoder(ItemRecord).decode
 decode_letter = msgspec.json.Decoder(DeadLetterRecord).decode
 decode_consumer = msgspec.json.Decoder(ConsumerRecord).decode
 decode_subscription = msgspec.json.Decoder(SubscriptionRecord).decode
 decode_schedule = msgspec.json.Decoder(ScheduleRecord).decode
-decode_parked = msgspec.json.Decoder(ParkedRecord).decode
-decode_deferred = msgspec.json.Decoder(DeferredRecord).decode
+_decode_parked = msgspec.json.Decoder(ParkedRecord).decode
+_decode_deferred = msgspec.json.Decoder(DeferredRecord).decode
 decode_workflow = msgspec.json.Decoder(WorkflowRecord).decode
 decode_channel = msgspec.json.Decoder(ChannelRecord).decode
+
+
+def decode_item(value: bytes) -> ItemRecord:
+    return _decode_item(rows.without_age(value))
+
+
+def decode_parked(value: bytes) -> ParkedRecord:
+    return _decode_parked(rows.without_age(value))
+
+
+def decode_deferred(value: bytes) -> DeferredRecord:
+    return _decode_deferred(rows.without_age(value))
 
 
 def workflow_names(workflows: Iterable[tuple[str, int]]) -> list[str]:
@@ -124,7 +136,7 @@ class Fetcher:
                 return [("HGET", key("letters"), args[0])]
             case "letters":
                 return [
-                    ("page", f"letters:of:{args[0]}", "letters", 0, "-", "+", _all),
+                    ("page", f"letters:of:{args[0]}", "letters", 0, "-", "+", -1),
                     ("run", args[0]),
                 ]
             case (
@@ -138,7 +150,10 @@ class Fetcher:
             ):
                 return [(kind, *args)]
             case "items":
-                return [("items", args[0], "-", _all)]
+                queue, put_before, limit = args
+                if put_before is None:
+                    return [("items", queue, "-", limit)]
+                return [("items_before", queue, put_before, limit)]
             case "next_event":
                 topic, entity, after, recorded_by, newest, repeats = args
                 by = -1 if recorded_by is None else recorded_by
@@ -193,8 +208,8 @@ class Fetcher:
                 return [("HGET", key("deferred"), place(args[0]) + args[1])]
             case "oldest_needed":
                 return [
-                    ("page", "parked:age", "parked", 17, "-", "+", _all),
-                    ("page", "deferred:all", "deferred", 0, "-", "+", _all),
+                    ("first_since", "parked:age", "parked", 17, args[0]),
+                    ("first_since", "deferred:all", "deferred", 0, args[0]),
                     ("HVALS", key("subscriptions")),
                     ("HGET", key("consumers"), RUNNER),
                 ]
@@ -258,7 +273,6 @@ class Fetcher:
                 looks.answers[need] = list(map(decode_letter, answers[0]))
 
 
-_all = 1_000_000_000
 _about_a_run = frozenset({"run", "inside", "on_run", "children", "step", "steps", "letters"})
 
 
@@ -276,9 +290,7 @@ def _answer(need: Need, answers: list[Answer]) -> Any:
             items, waiting = found
             return list(map(decode_item, items)), list(map(decode_watcher, waiting))
         case "items":
-            _, _, put_before, limit = need
-            items = map(decode_item, found)
-            return [one for one in items if put_before is None or one.put_at < put_before][:limit]
+            return list(map(decode_item, found))
         case "expiries":
             return list(map(decode_signal, found))
         case "next_event":
@@ -319,16 +331,13 @@ def _answer(need: Need, answers: list[Answer]) -> Any:
 def _oldest_needed(idle_before: int, answers: list[Answer]) -> tuple[int, str] | None:
     """The first event that a parked or deferred row of some age still needs, or a rule that has to catch up with it."""
     parked, deferred, rules, runner = answers
-    needed = [
-        (one.position, one.consumer)
-        for one in map(decode_parked, parked)
-        if one.parked_at >= idle_before
-    ]
-    needed += [
-        (one.position, one.subscription)
-        for one in map(decode_deferred, deferred)
-        if one.deferred_at >= idle_before
-    ]
+    needed = []
+    if parked is not None:
+        row = decode_parked(parked)
+        needed.append((row.position, row.consumer))
+    if deferred is not None:
+        start = decode_deferred(deferred)
+        needed.append((start.position, start.subscription))
     reader = _one(decode_consumer, runner)
     for rule in map(decode_subscription, rules):
         moved_at = max(rule.created_at, reader.advanced_at if reader else rule.created_at)

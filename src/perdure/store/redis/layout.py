@@ -38,7 +38,8 @@
     topic:<topic>\\0<entity>    zset   positions
     fan_outs           hash    events with more runs to resume
 
-    queue:<name>       zset   items in order; items: hash, id -> row; queues: set of those that hold something
+    queue:<name>       zset   items in order; queues: set of those that hold something
+    items              hash   id -> when it was put, and the row
     keys               hash   keys_of:<run> set, keys:expiry zset
     letters            hash   letters:all, letters:of:<run> zset
     schedules          hash   schedules:all, schedules:due and due:<workflow> zset

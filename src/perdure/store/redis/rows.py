@@ -323,6 +323,15 @@ def decode_key(value: bytes) -> KeyRecord:
     return _decode_key(value.split(b"\0", 2)[2])
 
 
+def aged(time_us: int, row: Any) -> str:
+    """A row with its age before it, for the script."""
+    return f"{time_us}:{text(row)}"
+
+
+def without_age(value: bytes) -> bytes:
+    return value.partition(b":")[2]
+
+
 def worker_value(worker: WorkerRecord) -> str:
     return f"{worker.lease_until}:{worker.started_at}"
 

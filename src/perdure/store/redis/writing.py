@@ -428,7 +428,7 @@ class _Argument:
             self._index("queue", item.queue)[place(item.position) + item.item_id] = False
             self._touched_queues[item.queue] = None
         for item in self._changes.new_items:
-            self._hash("queue_items", "items")[item.item_id] = text(item)
+            self._hash("queue_items", "items")[item.item_id] = rows.aged(item.put_at, item)
             self._index("queue", item.queue)[place(item.position) + item.item_id] = True
             self._touched_queues[item.queue] = None
 
@@ -468,11 +468,13 @@ class _Argument:
         for parked_at in changes.gone_parked:
             self._park(*parked_at, None)
         for parked in changes.put_parked:
-            self._park(parked.consumer, parked.position, parked.subscription, text(parked))
+            row = rows.aged(parked.parked_at, parked)
+            self._park(parked.consumer, parked.position, parked.subscription, row)
         for position, name in changes.gone_deferred:
             self._defer(position, name, None)
         for deferred in changes.put_deferred:
-            self._defer(deferred.position, deferred.subscription, text(deferred))
+            row = rows.aged(deferred.deferred_at, deferred)
+            self._defer(deferred.position, deferred.subscription, row)
 
     def _put_subscription(self, rule: SubscriptionRecord) -> None:
         value = _pieces(_row_numbers, text(rule))

@@ -32,19 +32,19 @@ end
 
 -- Whoever waits by an index, in its order, from a place on; `counts` says who of them does.
 local function watchers(key, from, upto, limit, counts)
-    local found, offset = {}, 0
+    local found = {}
     while #found < limit do
-        local page = call('ZRANGEBYLEX', key, from, upto, 'LIMIT', offset, 500)
+        local page = call('ZRANGEBYLEX', key, from, upto, 'LIMIT', 0, math.min(limit, 500))
         for _, member in ipairs(page) do
+            from = '(' .. member
             local row, run = watcher_at(member)
             if row and #found < limit and (not counts or counts(row)) then
                 table.insert(found, {member, row, run})
             end
         end
-        if #page < 500 then
+        if #page < math.min(limit, 500) then
             break
         end
-        offset = offset + 500
     end
     return found
 end
@@ -360,10 +360,11 @@ end
 -- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they mean would
 -- become another run's.
 function ask.finished(before, limit)
-    local runs, offset = {}, 0
+    local runs, from = {}, '-'
     while #runs < limit do
-        local page = call('ZRANGEBYLEX', prefix .. 'runs:finished', '-', '(' .. before, 'LIMIT', offset, 500)
+        local page = call('ZRANGEBYLEX', prefix .. 'runs:finished', from, '(' .. before, 'LIMIT', 0, 500)
         for _, member in ipairs(page) do
+            from = '(' .. member
             local run = string.sub(member, 19)
             local is_needed = call('EXISTS', prefix .. 'watch:run:' .. run, prefix .. 'children:' .. run) > 0
             if not is_needed and #runs < limit then
@@ -373,9 +374,27 @@ function ask.finished(before, limit)
         if #page < 500 then
             break
         end
-        offset = offset + 500
     end
     return runs
+end
+
+-- The first row of a table, in the order of an index whose members end with its name, that is not older than a time. A
+-- row begins with its own.
+function ask.first_since(index, rows, cut, time)
+    local from = '-'
+    while true do
+        local page = call('ZRANGEBYLEX', prefix .. index, from, '+', 'LIMIT', 0, 500)
+        for _, member in ipairs(page) do
+            from = '(' .. member
+            local row = call('HGET', prefix .. rows, string.sub(member, cut + 1))
+            if row and tonumber(string.match(row, '^%-?%d+')) >= time then
+                return row
+            end
+        end
+        if #page < 500 then
+            return false
+        end
+    end
 end
 
 function ask.expired_keys(now, limit)
@@ -599,6 +618,25 @@ end
 
 function ask.items(queue, from, limit)
     return ask.page('queue:' .. queue, 'items', 16, from, '+', limit)
+end
+
+-- Those that were put before a time.
+function ask.items_before(queue, time, limit)
+    local found, from = {}, '-'
+    while #found < limit do
+        local page = call('ZRANGEBYLEX', prefix .. 'queue:' .. queue, from, '+', 'LIMIT', 0, 500)
+        for _, member in ipairs(page) do
+            from = '(' .. member
+            local row = call('HGET', prefix .. 'items', string.sub(member, 17))
+            if row and #found < limit and tonumber(string.match(row, '^%-?%d+')) < time then
+                table.insert(found, row)
+            end
+        end
+        if #page < 500 then
+            break
+        end
+    end
+    return found
 end
 
 function ask.signal(id)
