@@ -36,7 +36,7 @@ async def test_workers_killed_at_random_moments(
     tmp_path: Path, place: Place, figures: Figures, kills_wanted: int, size: int
 ) -> None:
     async def faults(crew: Crew, rng: random.Random) -> None:
-        for _ in range(max(1, kills_wanted // 4)):
+        for _ in range(max(1, kills_wanted // 8)):
             await asyncio.sleep(rng.uniform(0.05, 0.8))
             await crew.kill(rng.choice(crew.members))
 
@@ -109,7 +109,7 @@ async def test_a_server_that_is_killed_and_restarted(
     place = Place(server_process.url, "crew", "30s", tmp_path / "effects.jsonl")
 
     async def faults(crew: Crew, rng: random.Random) -> None:
-        for _ in range(max(1, kills_wanted // 13)):
+        for _ in range(max(1, kills_wanted // 20)):
             await asyncio.sleep(rng.uniform(0.5, 1.5))
             await kill_server(server_process, crew, rng.uniform(0, 1))
         await asyncio.sleep(0.5)  # scenes are played after the last restart too
@@ -128,7 +128,7 @@ async def test_everything_at_once(
     place = Place(server_process.url, "crew", "2s", tmp_path / "effects.jsonl")
 
     async def faults(crew: Crew, rng: random.Random) -> None:
-        for _ in range(max(1, kills_wanted // 13)):
+        for _ in range(max(1, kills_wanted // 20)):
             await asyncio.sleep(rng.uniform(0.2, 1.0))
             victim, sleeper = rng.sample(crew.members, 2)
             sleeper.stop()

@@ -203,6 +203,7 @@ async def test_a_read_whose_connection_is_cut_is_asked_again(
     assert await task is not None
     cutter.refuses = True
     cutter.cut_all()
+    store._reaching.patience_s = 2.0
     with pytest.raises(StoreRefused, match="cannot be reached"):
         await store.run("a")
     cutter.refuses = False

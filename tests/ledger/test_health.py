@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from perdure import App, BadValue, Batch, Context, Event, Queue, Retry
+from perdure.ledger import watch
 
 
 def consumer(app: App, **options: Any) -> list[Any]:
@@ -157,14 +158,20 @@ async def test_what_no_worker_takes(world: Any, app: App) -> None:
 # --- retention ---------------------------------------------------------------------------------------
 
 
-async def test_old_events_go_by_age(world: Any, app: App) -> None:
+@pytest.fixture
+def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention looks every six hours: for tests of whole months."""
+    monkeypatch.setattr(watch, "_every_us", 6 * 3600 * 1_000_000)
+
+
+async def test_old_events_go_by_age(world: Any, app: App, seldom: None) -> None:
     seen = consumer(app)
     async with world(app, keep_events="1d") as w:
         for n in range(3):
             await w.emit("in.a", n)
         await w.advance("12h")
         await w.emit("in.a", 3)
-        await w.advance("12h30m")
+        await w.advance("19h")
         assert [one.payload for one in await w.facts("in.a")] == ["3"]
         assert seen == [0, 1, 2, 3]
         await w.advance("30d")
@@ -196,7 +203,9 @@ async def test_what_is_needed_stays(world: Any, app: App) -> None:
         assert await w.facts("in.a") == []
 
 
-async def test_a_consumer_that_nobody_runs_holds_it_for_thirty_days(world: Any, app: App) -> None:
+async def test_a_consumer_that_nobody_runs_holds_it_for_thirty_days(
+    world: Any, app: App, seldom: None
+) -> None:
     consumer(app)
     async with world(app) as w:
         await w.emit("other")
@@ -214,8 +223,7 @@ async def test_trim_by_hand(world: Any, app: App) -> None:
     async with world(app) as w:
         with pytest.raises(BadValue, match="keep_events"):
             await w.app.trim_ledger()
-        for n in range(2500):
-            await w.emit_only("a", n)
+        await w.app.emit_many([("a", n) for n in range(2500)])
         await w.settle()
         await w.advance("1m")
         assert (await w.app.trim_ledger(keep=10)).count == 2490

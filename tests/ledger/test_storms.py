@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from perdure import App, Batch, Context, Event
 from perdure.model import limits
 
@@ -75,7 +77,10 @@ async def test_a_subscription_on_everything_does_not_answer_its_own_runs(
         assert len(await w.facts("workflow.run_started")) == 2
 
 
-async def test_a_subscription_on_the_life_of_runs_ends_by_its_depth(world: Any, app: App) -> None:
+async def test_a_subscription_on_the_life_of_runs_ends_by_its_depth(
+    world: Any, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "starts_per_root_max", 100)
     calls: list[int] = []
 
     @app.on("workflow.*")

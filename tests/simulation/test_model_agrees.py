@@ -1311,7 +1311,7 @@ class Agreement(RuleBasedStateMachine):
 TestAgreement = Agreement.TestCase
 # Fewer than of the others: each move is a round trip or two to a server, and shown there as well.
 TestAgreement.settings = settings(
-    settings.default, stateful_step_count=30, max_examples=settings.default.max_examples // 4
+    settings.default, stateful_step_count=30, max_examples=settings.default.max_examples // 5
 )
 
 
@@ -1360,6 +1360,7 @@ class Almanac:
         return mixed
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 2**32),
     home=st.sampled_from((None, "w1")),
@@ -1518,6 +1519,7 @@ def _one_turn_each(batch: list[ops.Op[Any]]) -> list[ops.Op[Any]]:
     return kept
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 2**32),
     home=st.sampled_from((None, "w1")),
