@@ -16,6 +16,11 @@ def start_scope(workflow: str) -> str:
     return f"start/{workflow}"
 
 
+def debounce_scope(workflow: str) -> str:
+    """A debounced start's key names the run of its workflow that still takes another input."""
+    return f"debounce/{workflow}"
+
+
 def signal_scope(run_id: str, name: str) -> str:
     """A signal's key counts among the signals of that name to its run. A name has no slash; a run id may."""
     return f"signal/{run_id}/{name}"

@@ -89,6 +89,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class StartRun(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
     """Make a run, or find it under its id or key. With an `owner` it is born claimed.
 
+    A debounced one (`debounce_us`) has a key of its own kind, and no owner.
+
     `fresh` says that the id was made for this start alone: nobody looks for a run that has it. Should there be
     one after all, the batch fails.
     """
@@ -104,6 +106,14 @@ class StartRun(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
     entity_id: str | None = None
     start_at: int | None = None
     delay_us: int | None = None
+    # Cancelled then, if it has not ended: at a time, or so long after it may begin.
+    deadline_at: int | None = None
+    deadline_us: int | None = None
+    cancel_on: str | None = None  # as in RunRecord
+    # With it the key is that of a debounced start: a run of that key that has not begun takes the input instead, and
+    # begins so long after this call, but no later than `debounce_max_us` after the first.
+    debounce_us: int | None = None
+    debounce_max_us: int = 0
     parent_run_id: str | None = None
     parent_path: str | None = None
     owner: str | None = None
@@ -233,7 +243,8 @@ class Park(TurnOp, frozen=True, kw_only=True, gc=False):
 
 
 class FireTimers(Op[Fired], frozen=True, kw_only=True, gc=False):
-    """Act on up to `limit` deadlines that have passed: waits time out, retries are due, signals expire."""
+    """Act on up to `limit` deadlines that have passed: waits time out, retries are due, signals expire, and runs whose
+    own deadline it is are cancelled."""
 
     limit: int
 

@@ -26,6 +26,10 @@ Overlap = Literal["skip", "queue", "allow"]
 
 CANCEL_PATH = "!cancel"
 RETRY_PATH = "!retry"
+# Watchers at these paths belong to no wait: they stand over the run whatever it does, until it ends or is cancelled.
+DEADLINE_PATH = "!deadline"
+CANCEL_ON_PATH = "!cancel_on"
+STANDING = frozenset({DEADLINE_PATH, CANCEL_ON_PATH})
 RUNNER = "workflow_runner"  # the built-in consumer that drains subscriptions
 
 
@@ -73,6 +77,13 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     origin: str | None = None  # digest of how it was started, once it continued as something else
     position: int = 0  # the end of the ledger when it was made: its topic waits begin there
     event_id: str | None = None  # the event that a subscription started it for
+    deadline_at: int | None = None  # it is cancelled then, if it has not ended
+    cancel_on: str | None = (
+        None  # JSON array of [topic, entity]: such an event cancels it; "" is any entity
+    )
+    replaced: int | None = (
+        None  # how often a later call of a debounced start has replaced its input
+    )
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -142,7 +153,10 @@ class WaitSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """This run, at this path, waits for this signal, run, queue, topic or deadline."""
+    """This run, at this path, waits for this signal, run, queue, topic or deadline.
+
+    One that is standing waits for what cancels the run: a timer at DEADLINE_PATH, topics at CANCEL_ON_PATH.
+    """
 
     run_id: str
     path: str
@@ -157,6 +171,10 @@ class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     after: int = 0  # of a topic: only events after this position count
     filter: str = ""  # of a topic, as in the condition: its own or the name of a function
     held: bool = False  # a filter must be asked before its deadline counts: the matcher's affair
+
+    @property
+    def is_standing(self) -> bool:
+        return self.path in STANDING
 
 
 class SignalRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -391,6 +409,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     skipped: int = 0  # ticks that started nothing
     skipping: bool = False  # so did the newest one, because a run was still alive: that was told
     created_at: int = 0
+    cancel_on: str | None = None  # of the runs that it starts, as in RunRecord
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

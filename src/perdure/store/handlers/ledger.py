@@ -32,6 +32,7 @@ from perdure.store.handlers import timing, waiting
 from perdure.store.handlers.catalogue import misfit
 from perdure.store.handlers.facts import Taker, resume_later
 from perdure.store.handlers.keys import keep_key, used_key
+from perdure.store.handlers.standing import reason_of
 from perdure.store.tables import Tables
 
 
@@ -184,19 +185,29 @@ def _deliver(
     pending = tables.fan_outs()
     behind = bool(pending) and pending[0] < event.position
     resumed: set[str] = set()
-    for watcher in first_of.values():
+    # Waits end before runs are cancelled, which may be waiting for the same event.
+    for watcher in sorted(first_of.values(), key=lambda one: one.is_standing):
         run = tables.run(watcher.run_id)
         if run is None:
             tables.delete_watchers(watcher.run_id)
         elif behind:
-            waiting.catch_up(tables, run)  # an earlier event may be on its way to it
-            step = tables.step(run.run_id, run.generation, watcher.path)
-            if step is not None and step.taken_id == event.event_id:
+            run = waiting.catch_up(tables, run)  # an earlier event may be on its way to it
+            if _has_reached(tables, run, watcher, event):
                 resumed.add(run.run_id)
         elif waiting.deliver_event(tables, run, watcher, event, taker=taker):
             resumed.add(run.run_id)
     tables.fanned += len(first_of)
     return len(resumed), len(first_of), len(watchers) > limit
+
+
+def _has_reached(
+    tables: Tables, run: RunRecord, watcher: WatcherRecord, event: EventRecord
+) -> bool:
+    """Whether it was this event that ended the wait, or cancelled the run."""
+    if watcher.is_standing:
+        return run.cancel_requested and run.reason == reason_of(event)
+    step = tables.step(run.run_id, run.generation, watcher.path)
+    return step is not None and step.taken_id == event.event_id
 
 
 def fan_out(tables: Tables, op: ops.FanOut) -> Counted:

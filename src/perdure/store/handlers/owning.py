@@ -1,7 +1,9 @@
 """Starting runs, and who owns them: claim, life signs, recovery, release."""
 
+from msgspec.structs import replace
+
 from perdure.model import ops
-from perdure.model.keys import digest, start_scope
+from perdure.model.keys import debounce_scope, digest, start_scope
 from perdure.model.outcomes import (
     Advanced,
     Claimed,
@@ -18,10 +20,13 @@ from perdure.model.records import KeyRecord, RunRecord, WorkerRecord
 from perdure.model.status import PARKED
 from perdure.store.handlers.facts import make_ready, move, tell, tell_loss
 from perdure.store.handlers.sending import refused_when_new, send_signal
+from perdure.store.handlers.standing import is_watched_over, waits_of, watch_no_more, watch_over
 from perdure.store.tables import Tables
 
 
 def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
+    if op.debounce_us is not None:
+        return _start_debounced(tables, op, op.debounce_us)
     found = _found_by_key(tables, op)
     if found is not None:
         return found
@@ -52,10 +57,64 @@ def is_known(tables: Tables, op: ops.StartRun) -> bool:
 def _start_new(tables: Tables, op: ops.StartRun) -> Started:
     run = _new_run(tables, op)
     tables.add_run(run)
+    if is_watched_over(run):
+        watch_over(tables, run, run.position)
     tell(tables, run, "workflow.run_started", {"version": run.version})
     if run.status == "ready":
         tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0))
     return Started(run, True)
+
+
+def _start_debounced(tables: Tables, op: ops.StartRun, debounce_us: int) -> Started:
+    """Let the run that this key names take the input, if it has not begun; else make one, which the key names then."""
+    scope, key = debounce_scope(op.workflow), op.key or ""
+    used = tables.key(scope, key)
+    run = None if used is None else tables.run(used.answer)
+    if run is not None and _has_not_begun(run):
+        return Started(_replace_input(tables, run, op, debounce_us), False)
+    if used is not None:
+        tables.delete_key(scope, key)
+    started = _start_new(tables, replace(op, delay_us=debounce_us))
+    tables.add_key(
+        KeyRecord(
+            scope=scope,
+            key=key,
+            digest="",
+            answer=op.run_id,
+            run_id=op.run_id,
+            created_at=tables.now,
+        )
+    )
+    return started
+
+
+def _has_not_begun(run: RunRecord) -> bool:
+    """Nobody has claimed it yet, nor told it anything: whatever makes a run ready again moves its revision."""
+    return run.status == "ready" and run.revision == 0 and run.generation == 0
+
+
+def _replace_input(tables: Tables, run: RunRecord, op: ops.StartRun, debounce_us: int) -> RunRecord:
+    """Input, deadline and what cancels it are those of the last call; what it is listed by those of the first."""
+    latest = run.created_at + op.debounce_max_us
+    begins_at = max(tables.now, min(tables.now + debounce_us, latest))
+    watch_no_more(tables, run)
+    run = move(
+        tables,
+        run,
+        version=op.version,
+        input=op.input,
+        ready_at=begins_at,
+        deadline_at=_deadline_at(op, begins_at),
+        cancel_on=op.cancel_on,
+        replaced=(run.replaced or 0) + 1,
+    )
+    watch_over(tables, run, tables.last_position())
+    tables.wakes.append(Wake("ready", run.run_id, at=begins_at))
+    return run
+
+
+def _deadline_at(op: ops.StartRun, begins_at: int) -> int | None:
+    return op.deadline_at if op.deadline_us is None else begins_at + op.deadline_us
 
 
 def _found_by_key(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
@@ -113,6 +172,8 @@ def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
         # After the fact that tells of its start, which follows.
         position=tables.last_position() + tables.lifecycle,
         event_id=op.event_id,
+        deadline_at=_deadline_at(op, start_at if later and start_at else tables.now),
+        cancel_on=op.cancel_on,
     )
 
 
@@ -176,7 +237,7 @@ def recover(tables: Tables, op: ops.Recover) -> Counted:
 def _heal(tables: Tables, run_id: str) -> bool:
     """A parked run that watches nothing can never be woken: a delivery was cut in half. Let it replay."""
     run = tables.run(run_id)
-    if run is None or run.status not in PARKED or tables.watchers(run_id):
+    if run is None or run.status not in PARKED or waits_of(tables, run_id):
         return False
     make_ready(tables, run, revision=run.revision + 1)
     return True
@@ -189,7 +250,7 @@ def release(tables: Tables, op: ops.Release) -> TurnOutcome:
     if run.revision != op.revision:
         return Moved(run.revision, run.pause_requested, run.cancel_requested)
     if run.status == "running":
-        make_ready(tables, run)
+        make_ready(tables, run, revision=run.revision + 1)
     else:
         move(tables, run, owner=None, fence=0)
     return Advanced(run.revision, tables.now)

@@ -272,6 +272,7 @@ def _start(
             input=row.input,
             fresh=True,
             tags=tags_of(row.name, tick),
+            cancel_on=row.cancel_on,
         ),
     )
     living = [*_decode_ids(row.living), run_id][-limits.schedule_runs_known_max :]

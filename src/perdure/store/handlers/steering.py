@@ -1,9 +1,7 @@
 """Steering by operators: cancel, terminate, pause, resume, retry. Each is idempotent."""
 
-from collections import deque
-from collections.abc import Iterator
-
 import msgspec
+from msgspec.structs import replace
 
 from perdure.model import ops
 from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOutcome
@@ -11,8 +9,9 @@ from perdure.model.records import RETRY_PATH, ErrorRecord, RunRecord, StepRecord
 from perdure.model.status import TERMINAL
 from perdure.store.handlers.facts import awaken, make_ready, move, tell, tell_loss
 from perdure.store.handlers.sending import put_back
+from perdure.store.handlers.standing import leave_waits, watch_over
 from perdure.store.handlers.turning import end_run, watch_retry
-from perdure.store.handlers.waiting import catch_up, untake
+from perdure.store.handlers.waiting import cancel_run, catch_up, descendants, untake
 from perdure.store.tables import Tables
 
 
@@ -26,49 +25,14 @@ def _living(tables: Tables, run_id: str) -> RunRecord | NotFound | Finished:
 
 
 def cancel(tables: Tables, op: ops.Cancel) -> SteerOutcome:
-    outcome = _cancel_one(tables, op)
-    if isinstance(outcome, Steered) and outcome.changed:
-        reason = "its parent {!r} was cancelled"
-        for child_id, parent_id in _descendants(tables, op.run_id):
-            child = ops.Cancel(run_id=child_id, reason=reason.format(parent_id))
-            _cancel_one(tables, child)
-    return outcome
-
-
-def _descendants(tables: Tables, run_id: str) -> Iterator[tuple[str, str]]:
-    """Live runs below a run with their parents, level by level: a chain of runs has no bound in depth."""
-    # Ids can be used anew, so a run may be its own ancestor.
-    ahead, seen = deque([run_id]), {run_id}
-    while ahead:
-        parent_id = ahead.popleft()
-        for child_id in tables.children(parent_id):
-            if child_id not in seen:
-                seen.add(child_id)
-                ahead.append(child_id)
-                yield child_id, parent_id
-
-
-def _cancel_one(tables: Tables, op: ops.Cancel) -> SteerOutcome:
-    run = _living(tables, op.run_id)
-    if not isinstance(run, RunRecord):
-        return run
-    if run.cancel_requested:
-        return Steered(run.run_id, run.status, False)
-    run = catch_up(tables, run)
-    asked = {"cancel_requested": True, "reason": op.reason, "pause_requested": False}
-    if run.status in ("ready", "paused"):
-        # Also before its time, if it was to start later: its code runs up to the first wait, and is told.
-        run = make_ready(tables, run, revision=run.revision + 1, **asked)
-    else:
-        run = awaken(tables, move(tables, run, **asked), None)
-    return Steered(run.run_id, run.status, True)
+    return cancel_run(tables, op.run_id, op.reason)
 
 
 def terminate(tables: Tables, op: ops.Terminate) -> SteerOutcome:
     run = _living(tables, op.run_id)
     if not isinstance(run, RunRecord):
         return run
-    below = list(_descendants(tables, run.run_id))
+    below = list(descendants(tables, run.run_id))
     end_run(tables, run, "terminated", reason=op.reason)
     for child_id, parent_id in below:
         child = tables.run(child_id)
@@ -87,7 +51,7 @@ def pause(tables: Tables, op: ops.Pause) -> SteerOutcome:
     if run.status == "running":
         changed = move(tables, run, pause_requested=True, reason=op.reason)
         return Steered(run.run_id, awaken(tables, changed, None).status, True)
-    tables.delete_watchers(run.run_id)
+    leave_waits(tables, run)
     revision = run.revision + 1
     tell_loss(tables, run, revision)
     move(
@@ -140,6 +104,10 @@ def retry(tables: Tables, op: ops.Retry) -> SteerOutcome:
     )
     put_back(tables, run)
     _watch_retries(tables, run)
+    if not run.cancel_requested:
+        # A deadline that has passed binds nobody who says to try again; events count from here on.
+        over = run.deadline_at is not None and run.deadline_at <= tables.now
+        watch_over(tables, replace(run, deadline_at=None) if over else run, tables.last_position())
     return Steered(run.run_id, "ready", True)
 
 

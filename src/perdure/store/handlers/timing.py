@@ -5,9 +5,10 @@ A deadline decides nothing that was decided before it: the watcher is gone then,
 
 from perdure.model import ops
 from perdure.model.outcomes import Fired
-from perdure.model.records import Completion, RunRecord, WatcherRecord
+from perdure.model.records import DEADLINE_PATH, Completion, RunRecord, WatcherRecord
 from perdure.store.handlers import taking, waiting
 from perdure.store.handlers.facts import awaken, tell
+from perdure.store.handlers.standing import DEADLINE_REASON
 from perdure.store.tables import Tables
 
 
@@ -33,6 +34,10 @@ def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
         tables.delete_watchers(run.run_id, watcher.path)
         step = tables.step(run.run_id, watcher.generation, watcher.path)
         awaken(tables, run, _retry_due(watcher, 1 if step is None else step.attempt))
+        return
+    if watcher.path == DEADLINE_PATH:
+        tables.delete_watchers(run.run_id, watcher.path)
+        waiting.cancel_run(tables, run.run_id, DEADLINE_REASON)
         return
     run = waiting.catch_up(tables, run)
     watchers = [one for one in tables.watchers(run.run_id) if one.path == watcher.path]

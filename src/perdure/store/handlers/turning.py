@@ -42,6 +42,7 @@ from perdure.store.handlers.facts import bury, move, put, tell
 from perdure.store.handlers.owning import start_run
 from perdure.store.handlers.scheduling import start_next
 from perdure.store.handlers.sending import send_signal
+from perdure.store.handlers.standing import leave_waits, waits_of, watch_no_more
 from perdure.store.tables import Tables
 
 _encode = msgspec.json.encode
@@ -159,7 +160,7 @@ def suspend(tables: Tables, op: ops.Suspend) -> TurnOutcome:
 
 
 def _park_run(tables: Tables, run: RunRecord, release: bool) -> Advanced:
-    watchers = tables.watchers(run.run_id)
+    watchers = waits_of(tables, run.run_id)
     only_time = all(one.kind in ("timer", "retry") for one in watchers)
     owner, fence = (None, 0) if release else (run.owner, run.fence)
     run = move(tables, run, status="sleeping" if only_time else "waiting", owner=owner, fence=fence)
@@ -175,7 +176,7 @@ def _tell_deadline(tables: Tables, run: RunRecord) -> None:
 
 
 def _pause_now(tables: Tables, run: RunRecord) -> Advanced:
-    tables.delete_watchers(run.run_id)
+    leave_waits(tables, run)
     run = move(tables, run, status="paused", pause_requested=False, owner=None, fence=0)
     return replace(_advanced(tables, run), parked=True, paused=True)
 
@@ -215,6 +216,7 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
             if started.created and _cancel_is_ahead(tables, run):
                 # The cancel came first and did not find this child; without it the child would never end.
                 reason = f"its parent {run.run_id!r} was cancelled"
+                watch_no_more(tables, started.run)
                 move(tables, started.run, cancel_requested=True, reason=reason)
             return _encode(started.run.run_id).decode(), None
         return None, _refused(started.code, started.detail, op.send.run_id)
@@ -413,9 +415,9 @@ def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:
     if not isinstance(run, RunRecord):
         return run
     if op.closed:  # what its waits give back must not go to another of its own, which ends here too
-        tables.delete_watchers(run.run_id)
+        leave_waits(tables, run)
     run = _record(tables, run, op)
-    tables.delete_watchers(run.run_id)
+    leave_waits(tables, run)
     # The generation that ends here stays readable; older ones go, or an endless run would grow for ever.
     tables.delete_steps_before(run.run_id, run.generation)
     told = {"generation": run.generation + 1, "to": op.workflow}
@@ -436,7 +438,7 @@ def park(tables: Tables, op: ops.Park) -> TurnOutcome:
     run = _owned(tables, op)
     if isinstance(run, Fenced):
         return run
-    tables.delete_watchers(run.run_id)
+    leave_waits(tables, run)
     run = move(
         tables,
         run,

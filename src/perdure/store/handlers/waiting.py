@@ -1,17 +1,20 @@
 """Waits: open them, decide them, close them. One wait has one winner, stored with the completed step.
 
 A wait that opens first looks at what is already there (taking.py). What it does not find it watches for, with one
-watcher for each condition; whoever brings it ends the wait from outside (`resolve`).
+watcher for each condition; whoever brings it ends the wait from outside (`resolve`). Cancelling stands here too, since
+an event may cancel a run and a run that is cancelled is first given the events that came before (`catch_up`).
 """
 
 import logging
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from perdure.model import ops
-from perdure.model.outcomes import Wake
+from perdure.model.outcomes import Finished, NotFound, Steered, Wake
 from perdure.model.records import (
     Completion,
     Condition,
@@ -24,7 +27,9 @@ from perdure.model.records import (
     WatcherRecord,
     branch_of,
 )
-from perdure.store.handlers.facts import Taker, awaken, bury, tell
+from perdure.model.status import TERMINAL
+from perdure.store.handlers.facts import Taker, awaken, bury, make_ready, move, tell
+from perdure.store.handlers.standing import reason_of, watch_no_more
 from perdure.store.handlers.taking import (
     after_of,
     branch_in,
@@ -198,10 +203,15 @@ def deliver_event(
     error: str | None = None,
     taker: Taker | None = None,
 ) -> bool:
-    """End a wait by an event, and remember that the branch has seen it.
+    """End a wait by an event, and remember that the branch has seen it; or cancel the run, if that is what it does.
 
     With an error its filter failed on it, and so does the wait; the next one begins after it all the same.
     """
+    if watcher.is_standing:
+        if run.cancel_requested:  # with its parent, which was reached before
+            return False
+        _cancel_all(tables, run, reason_of(event))
+        return True
     step = resolve(
         tables,
         run,
@@ -236,17 +246,80 @@ def catch_up(tables: Tables, run: RunRecord) -> RunRecord:
     """
     if not tables.fan_outs():
         return run
-    found: dict[str, tuple[int, int, str, int, WatcherRecord, EventRecord]] = {}
+    found: dict[str, tuple[int, bool, int, str, int, WatcherRecord, EventRecord]] = {}
     for watcher in tables.watchers(run.run_id):
         event = awaited_event(tables, watcher) if watcher.kind == "topic" else None
         if event is not None:
             path = watcher.path
-            one = (event.position, watcher.opened_at, path, watcher.ix, watcher, event)
-            found[path] = min(found.get(path, one), one, key=lambda each: (each[0], each[3]))
-    # The earlier event first, then who waits longer: the order is part of the run's history.
-    for *_, watcher, event in sorted(found.values(), key=lambda each: each[:3]):
+            one = (
+                event.position,
+                watcher.is_standing,
+                watcher.opened_at,
+                path,
+                watcher.ix,
+                watcher,
+                event,
+            )
+            found[path] = min(found.get(path, one), one, key=lambda each: (each[0], each[4]))
+    # The earlier event first; one that also cancels the run is delivered before it does; then who waits longer. The
+    # order is part of the run's history.
+    for *_, watcher, event in sorted(found.values(), key=lambda each: each[:4]):
         deliver_event(tables, tables.run(run.run_id) or run, watcher, event)
     return tables.run(run.run_id) or run
+
+
+# --- cancelling ---
+
+
+def cancel_run(tables: Tables, run_id: str, reason: str | None) -> Steered | Finished | NotFound:
+    """Ask a run and all below it to stop. One that was asked before is not asked again."""
+    run = tables.run(run_id)
+    if run is None:
+        return NotFound(run_id)
+    if run.status in TERMINAL:
+        return Finished(run_id, run.status)
+    if not run.cancel_requested:
+        run = catch_up(tables, run)
+    if run.cancel_requested:  # also by an event that was on its way
+        return Steered(run_id, run.status, False)
+    return _cancel_all(tables, run, reason)
+
+
+def _cancel_all(tables: Tables, run: RunRecord, reason: str | None) -> Steered:
+    """Ask a run that was given all events before this, and those below it."""
+    steered = _ask_to_stop(tables, run, reason)
+    for child_id, parent_id in descendants(tables, run.run_id):
+        child = tables.run(child_id)
+        if child is not None and not child.cancel_requested:
+            # It stops with its parent, whatever else would have stopped it.
+            watch_no_more(tables, child)
+            child = catch_up(tables, child)
+            _ask_to_stop(tables, child, f"its parent {parent_id!r} was cancelled")
+    return steered
+
+
+def descendants(tables: Tables, run_id: str) -> Iterator[tuple[str, str]]:
+    """Live runs below a run with their parents, level by level: a chain of runs has no bound in depth."""
+    # Ids can be used anew, so a run may be its own ancestor.
+    ahead, seen = deque([run_id]), {run_id}
+    while ahead:
+        parent_id = ahead.popleft()
+        for child_id in tables.children(parent_id):
+            if child_id not in seen:
+                seen.add(child_id)
+                ahead.append(child_id)
+                yield child_id, parent_id
+
+
+def _ask_to_stop(tables: Tables, run: RunRecord, reason: str | None) -> Steered:
+    watch_no_more(tables, run)
+    asked = {"cancel_requested": True, "reason": reason, "pause_requested": False}
+    if run.status in ("ready", "paused"):
+        # Also before its time, if it was to start later: its code runs up to the first wait, and is told.
+        run = make_ready(tables, run, revision=run.revision + 1, **asked)
+    else:
+        run = awaken(tables, move(tables, run, **asked), None)
+    return Steered(run.run_id, run.status, True)
 
 
 def waits_at(tables: Tables, run: RunRecord, path: str) -> bool:

@@ -31,6 +31,7 @@ from perdure.model.records import (
 )
 from perdure.model.status import PARKED, TERMINAL
 from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.handlers.standing import waits_of
 from perdure.store.memory.tables import MemoryTables
 
 
@@ -96,7 +97,7 @@ class MemoryReads(Store):
             for one in self.tables.runs_by_id.values()
             if one.status in PARKED and one.run_id > after
         )[:limit]
-        suspects = tuple(run_id for run_id in parked if not self.tables.watchers(run_id))
+        suspects = tuple(run_id for run_id in parked if not waits_of(self.tables, run_id))
         return suspects, parked[-1] if parked and len(parked) == limit else ""
 
     async def revisions(self, run_ids: Sequence[str]) -> dict[str, int]:

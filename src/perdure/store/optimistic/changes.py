@@ -58,7 +58,10 @@ class SeenUnit(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunChange(msgspec.Struct, frozen=True, gc=False):
-    """What can change of a run, apart from `continue_as`. `published` is None when it stays."""
+    """What can change of a run, apart from `continue_as` and a start that replaces its input.
+
+    `published` is None when it stays.
+    """
 
     run_id: str
     status: str

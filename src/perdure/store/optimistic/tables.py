@@ -199,7 +199,7 @@ class OptimisticTables(
         changed, renewed = [], []
         for run_id in self._put_runs:
             old, new = self._seen[run_id].run, self._work[run_id].run
-            if old.generation != new.generation:
+            if old.generation != new.generation or old.replaced != new.replaced:
                 renewed.append(new)
             else:
                 changed.append(_change(old, new))

@@ -303,7 +303,7 @@ where r.finished_at is not null;
 -- What a worker asks for once a second, in one statement: the low ends of four indexes, in that of runs to claim one
 -- for each workflow that the asker knows; both ends of the ledger; whether somebody who lives no more is said to run
 -- something, found by hopping along the index from one owner to the next; workers and consumers, a handful; the next
--- parked runs by age, each with whether it watches anything, by two walks along the index by status. The asker lives as
+-- parked runs by age, each with whether it waits for anything, by two walks along the index by status. The asker lives as
 -- long as it has a row.
 with recursive owner_of (owner) as (
     (select r.owner from {schema}.runs as r where r.status = 'running' order by r.owner limit 1)
@@ -347,7 +347,7 @@ select
     (select coalesce(json_agg(l.worker_id), '[]') from living as l),
     (select coalesce(json_agg({consumer as json of c} order by c.name), '[]') from {schema}.consumers as c),
     (select coalesce(json_agg(json_build_array(p.run_id, exists (
-        select 1 from {schema}.watchers as w where w.run_id = p.run_id
+        select 1 from {schema}.watchers as w where w.run_id = p.run_id and w.path not in ('!deadline', '!cancel_on')
      )) order by p.created_at, p.run_id), '[]') from (
         select run_id, created_at from (
             (select r.run_id, r.created_at from {schema}.runs as r

@@ -51,6 +51,9 @@ class Born(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     depth: int = 0
     origin: str | None = None
     event_id: str | None = None
+    deadline_at: int | None = None
+    cancel_on: str | None = None
+    replaced: int | None = None
     codec: str = "json/1"
 
 
@@ -102,6 +105,9 @@ def born_text(run: RunRecord) -> str:
             depth=run.depth,
             origin=run.origin,
             event_id=run.event_id,
+            deadline_at=run.deadline_at,
+            cancel_on=run.cancel_on,
+            replaced=run.replaced,
         )
     )
 
@@ -169,6 +175,9 @@ def decode_run(found: Sequence[bytes | None]) -> tuple[Slice, int] | None:
         origin=born.origin,
         position=int(position),
         event_id=born.event_id,
+        deadline_at=born.deadline_at,
+        cancel_on=born.cancel_on,
+        replaced=born.replaced,
     )
     return Slice(run, int(change)), int(seq)
 

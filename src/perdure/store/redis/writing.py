@@ -262,7 +262,8 @@ class _Argument:
         self._move_run(None, run)
 
     def _renew_run(self, before: RunRecord, run: RunRecord) -> None:
-        """It continued as another: all that a run is born with may be new, but its place in the ledger and its tags."""
+        """It continued as another, or took another input: all that a run is born with may be new, but its place in the
+        ledger, its entity and its tags."""
         fields = self._hash("", "run", run.run_id)
         fields.update(rows.state_fields(run))
         fields["born"], fields["generation"] = rows.born_text(run), str(run.generation)

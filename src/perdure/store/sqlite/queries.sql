@@ -739,7 +739,8 @@ select json_group_array({outbox as json}) from (
 );
 
 -- name: sweep
--- The next parked runs by age, each with whether it watches anything. Two walks along the index by status.
+-- The next parked runs by age, each with whether it waits for anything: what stands over it does not wake it to go on.
+-- Two walks along the index by status.
 with place (created_at, run_id) as materialized (
     select coalesce((select created_at from runs where run_id = :after), -1), :after
 ),
@@ -757,7 +758,9 @@ parked (run_id, created_at) as (
     )
 )
 select json_group_array(json_array(run_id, watches)) from (
-    select run_id, exists (select 1 from watchers as w where w.run_id = parked.run_id) as watches
+    select run_id, exists (
+        select 1 from watchers as w where w.run_id = parked.run_id and w.path not in ('!deadline', '!cancel_on')
+    ) as watches
     from parked order by created_at, run_id limit :limit
 );
 

@@ -165,7 +165,7 @@ class RunRows(LoadedRows):
             self._new_runs.clear()
 
     def _rewrite(self, runs: list[RunRecord]) -> None:
-        """Runs that continued as another: written anew from end to end."""
+        """Runs that continued as another, or took another input: written anew from end to end."""
         run_ids = [run.run_id for run in runs]
         self._sql.run("forget_runs", {"run_ids": as_json(run_ids)})
         shapes.insert_runs.write(self._sql, runs)

@@ -34,8 +34,8 @@ _rows_max: Final = 512
 # Fewer rows than this are not worth a call of their own, if another shape is written anyway.
 _worth_a_call: Final = 32
 
-# What a run is born with. Of these only `continue_as` changes any, and that moves the generation too, so that
-# nobody need look at them to see whether a run has changed.
+# What a run is born with. Of these only `continue_as` and a debounced start change any, and they move the generation
+# or `replaced` too, so that nobody need look at them to see whether a run has changed.
 _born_with: Final = frozenset(
     {
         "workflow",
@@ -53,6 +53,8 @@ _born_with: Final = frozenset(
         "origin",
         "position",
         "event_id",
+        "deadline_at",
+        "cancel_on",
     }
 )
 

@@ -41,6 +41,7 @@ _subjects = (
     "retrying",
     "schedules",
     "signals",
+    "standing",
     "starting",
     "steering",
     "sticky",
@@ -87,6 +88,12 @@ from perdure.testing.conformance.retention import TestRetention
 from perdure.testing.conformance.retrying import TestRetry
 from perdure.testing.conformance.schedules import TestScheduleRows, TestTicks, TestTicksByHand
 from perdure.testing.conformance.signals import TestSignals
+from perdure.testing.conformance.standing import (
+    TestCancelOn,
+    TestCancelOnByMany,
+    TestDeadlines,
+    TestDebounce,
+)
 from perdure.testing.conformance.starting import TestSignalWithStart, TestStarting
 from perdure.testing.conformance.steering import (
     TestCancel,
@@ -106,10 +113,14 @@ __all__ = [
     "MakeStore",
     "TestBatches",
     "TestCancel",
+    "TestCancelOn",
+    "TestCancelOnByMany",
     "TestCatalogue",
     "TestClaiming",
     "TestConsumers",
     "TestDeadLetters",
+    "TestDeadlines",
+    "TestDebounce",
     "TestDeferred",
     "TestEffects",
     "TestEmit",

@@ -1,8 +1,8 @@
 """What must hold in every store at any moment, as far as its reads can show: `check_invariants` lists what does not.
 
 The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger; Q is for
-queues, K for those who keep cursors on the ledger, T for schedules. Cheap enough to be asked after each op of a random
-test.
+queues, K for those who keep cursors on the ledger, T for schedules, O for what stands over a run. Cheap enough to be
+asked after each op of a random test.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.model import limits
 from perdure.model.records import (
+    DEADLINE_PATH,
     Condition,
     DeferredRecord,
     EventRecord,
@@ -38,7 +39,8 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 
     run: RunRecord
     steps: list[StepRecord]
-    watchers: list[WatcherRecord]
+    watchers: list[WatcherRecord]  # of its waits
+    standing: list[WatcherRecord]  # over it: its deadline, and what cancels it
     signals: list[SignalRecord]
 
     @property
@@ -53,15 +55,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 
 async def check_invariants(store: Store) -> list[str]:
     """Every violated invariant as one line; empty when all is well. Nothing may be written meanwhile."""
-    lives = [
-        Life(
-            run,
-            await store.history(run.run_id),
-            await store.waiting(run.run_id),
-            await store.buffered(run.run_id),
-        )
-        for run in await all_runs(store)
-    ]
+    lives = [await _life(store, run) for run in await all_runs(store)]
     wrong = [f"{life.run.run_id}: {words}" for life in lives for words in _wrong_with(life)]
     wrong += _wrong_seqs(lives)
     wrong += _wrong_waits_for_runs(lives)
@@ -75,12 +69,24 @@ async def check_invariants(store: Store) -> list[str]:
     return wrong
 
 
+async def _life(store: Store, run: RunRecord) -> Life:
+    watchers = await store.waiting(run.run_id)
+    return Life(
+        run,
+        await store.history(run.run_id),
+        [one for one in watchers if not one.is_standing],
+        [one for one in watchers if one.is_standing],
+        await store.buffered(run.run_id),
+    )
+
+
 def _wrong_with(life: Life) -> Iterator[str]:
     yield from _wrong_status(life)
     yield from _wrong_steps(life)
     yield from _wrong_watchers(life)
     yield from _wrong_buffer(life)
     yield from _lost_wake_ups(life)
+    yield from _wrong_standing(life)
 
 
 # --- R: runs -----------------------------------------------------------------------------------------
@@ -188,6 +194,26 @@ def _wrong_waits_for_runs(lives: list[Life]) -> Iterator[str]:
                 yield f"W4 {life.run.run_id} waits for {target.run_id}, which has ended"
 
 
+# --- O: what stands over a run -----------------------------------------------------------------------
+
+
+def _wrong_standing(life: Life) -> Iterator[str]:
+    """All that could still cancel it, and nothing once it has ended or was asked to stop."""
+    run = life.run
+    deadlines = [one.deadline_at for one in life.standing if one.path == DEADLINE_PATH]
+    topics = {one.ix: [one.target, one.entity] for one in life.standing if one.kind == "topic"}
+    if run.status in TERMINAL or run.cancel_requested:
+        if life.standing:
+            yield f"O1 {run.status}, and still watched over"
+        return
+    if list(topics.items()) != list(enumerate(msgspec.json.decode(run.cancel_on or "[]"))):
+        yield f"O2 {run.cancel_on} cancels it, and {topics} is watched"
+    # A deadline that had passed when the run was retried binds it no more.
+    may_be_over = run.generation > 0 or any(one.kind == "retry" for one in life.steps)
+    if deadlines != [run.deadline_at] and (deadlines or (run.deadline_at and not may_be_over)):
+        yield f"O3 its deadline is {run.deadline_at}, and {deadlines} is watched"
+
+
 # --- S, B: signals and slots -------------------------------------------------------------------------
 
 
@@ -251,7 +277,7 @@ async def _wrong_topics(store: Store, lives: list[Life]) -> AsyncIterator[str]:
                 given = event.payload if step.error is None else None  # its filter failed on it
                 if (event.type, given) != (won.target, step.value):
                     yield f"W6 {life.run.run_id} has another value at {step.path} than its event"
-        for watcher in life.watchers:
+        for watcher in (*life.watchers, *life.standing):
             if watcher.after > newest:
                 yield f"W7 {life.run.run_id} waits for what comes after {watcher.after}, not written yet"
             missed = [one for one in events if watcher.kind == "topic" and _ends(one, watcher)]
@@ -353,7 +379,7 @@ async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     shown = {
         "runs": len(lives),
         "steps": sum(len(life.steps) for life in lives),
-        "watchers": sum(len(life.watchers) for life in lives),
+        "watchers": sum(len(life.watchers) + len(life.standing) for life in lives),
         "signals": sum(len(life.signals) for life in lives),
         "queue_items": sum((await store.queues()).values()),
         "outbox": len(await store.outbox("", _every_row)),

@@ -372,13 +372,14 @@ language plpgsql volatile
 as $function$
 begin
     if p_rest -> 'renewed_runs' is not null then
-        -- Runs that continued as another: all that a run is born with may be new.
+        -- Runs that continued as another, or took another input: what a run is born with may be new.
         update runs as r set
             workflow = c.workflow, version = c.version, status = c.status, input = c.input,
             generation = c.generation, owner = c.owner, fence = c.fence, revision = c.revision,
             ready_at = c.ready_at, finished_at = c.finished_at, output = c.output, error = c.error,
             reason = c.reason, pause_requested = c.pause_requested, cancel_requested = c.cancel_requested,
-            published = c.published, origin = c.origin
+            published = c.published, origin = c.origin, deadline_at = c.deadline_at, cancel_on = c.cancel_on,
+            replaced = c.replaced
         from {run rows p_rest -> 'renewed_runs'} as c
         where r.run_id = c.run_id;
     end if;

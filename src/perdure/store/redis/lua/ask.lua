@@ -482,6 +482,16 @@ function ask.first_due(names)
     return first and string.sub(first, 1, 18) or ''
 end
 
+-- Whether a run waits for anything: what stands over it (its deadline, events that cancel it) does not wake it to go on.
+local function waits(run)
+    for _, field in ipairs(call('HKEYS', prefix .. 'waits:' .. run)) do
+        if not string.find(field, '^!deadline%z') and not string.find(field, '^!cancel_on%z') then
+            return 1
+        end
+    end
+    return 0
+end
+
 -- What a worker asks for once a second: the low ends of a few indexes, both ends of the ledger, workers and consumers, a
 -- handful; the next parked runs by age, each with whether it watches anything.
 function ask.look(now, asker, after, limit, workflows, names)
@@ -500,7 +510,7 @@ function ask.look(now, asker, after, limit, workflows, names)
     local swept = {}
     for nth, one in ipairs(merged(parked, {}, limit)) do
         local run = string.sub(one[1], 19)
-        swept[nth] = {run, call('EXISTS', prefix .. 'waits:' .. run)}
+        swept[nth] = {run, waits(run)}
     end
     return {
         earliest('deadlines'),
