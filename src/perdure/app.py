@@ -46,6 +46,7 @@ from perdure.model.status import Status
 from perdure.posting import post
 from perdure.reading import Reading
 from perdure.registry import (
+    Canceller,
     Registry,
     Step,
     StepDecorator,
@@ -56,7 +57,7 @@ from perdure.registry import (
 from perdure.registry import step as free_step
 from perdure.scheduling import Scheduling
 from perdure.sending import SentOrNot, accepted, send_again, send_many, send_op
-from perdure.starting import listener, start_op
+from perdure.starting import debounced, listener, start_op
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store
 from perdure.store.urls import without_password
@@ -186,6 +187,7 @@ class App(Telling, Reading, Scheduling):
         name: str | None = None,
         version: int = 1,
         signals: Iterable[Signal[Any]] | None = None,
+        cancel_on: Canceller | Iterable[Canceller] = (),
     ) -> WorkflowDecorator: ...
     def workflow(self, function: Any = None, **options: Any) -> Any:
         """Make an async function a workflow of this app: `@app.workflow` or `@app.workflow(signals=[…])`."""
@@ -266,6 +268,9 @@ class App(Telling, Reading, Scheduling):
         tags: dict[str, str] | None = None,
         entity: str | None = None,
         start_at: datetime | Duration | None = None,
+        deadline: datetime | Duration | None = None,
+        debounce: Duration | None = None,
+        debounce_max: Duration | None = None,
         connection: None = None,
     ) -> RunHandle[R]: ...
     @overload
@@ -278,6 +283,7 @@ class App(Telling, Reading, Scheduling):
         tags: dict[str, str] | None = None,
         entity: str | None = None,
         start_at: datetime | Duration | None = None,
+        deadline: datetime | Duration | None = None,
         connection: Any,
     ) -> Accepted: ...
     async def start(
@@ -289,19 +295,35 @@ class App(Telling, Reading, Scheduling):
         tags: dict[str, str] | None = None,
         entity: str | None = None,
         start_at: datetime | Duration | None = None,
+        deadline: datetime | Duration | None = None,
+        debounce: Duration | None = None,
+        debounce_max: Duration | None = None,
         connection: Any = None,
     ) -> RunHandle[R] | Accepted:
         """Start a run, or find it: the same id or key gives the run that exists (`created` is False then).
 
+        If it has not ended by its `deadline` it is cancelled; a duration counts from when it may begin. With
+        `debounce="5s"` it begins so long after the last call with this key, with the input of that call, and no later
+        than `debounce_max` after the first.
         With a `connection` of your own: once you commit, if you do. It is `Accepted`, and `target` the run's id.
         """
         engine = self._engine()
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
-        if connection is not None:
-            op = start_op(engine, found, text, id, key, tags, entity, start_at, claim=False)
-            return await post(engine, connection, op, self._clock.now())
-        op = start_op(engine, found, text, id, key, tags, entity, start_at)
+        if connection is not None or debounce is not None or debounce_max is not None:
+            op = start_op(
+                engine, found, text, id, key, tags, entity, start_at, deadline, claim=False
+            )
+            if debounce is not None:
+                op = debounced(
+                    op, debounce, debounce_max, id=id, start_at=start_at, connection=connection
+                )
+            elif debounce_max is not None:
+                raise BadValue("debounce_max", debounce_max, "says nothing without debounce=")
+            if connection is not None:
+                return await post(engine, connection, op, self._clock.now())
+        else:
+            op = start_op(engine, found, text, id, key, tags, entity, start_at, deadline)
         ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
         outcome = await engine.coordinator.submit(op, listener(engine, op), values)
         if isinstance(outcome, Refusal):
@@ -327,6 +349,7 @@ class App(Telling, Reading, Scheduling):
         key: str | None = None,
         tags: dict[str, str] | None = None,
         entity: str | None = None,
+        deadline: datetime | Duration | None = None,
     ) -> tuple[RunHandle[R], Sent]:
         """Find or start the run and signal it, in one commit."""
         engine = self._engine()
@@ -335,7 +358,7 @@ class App(Telling, Reading, Scheduling):
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
         send = await send_op(engine, id, signal, payload, key, None, True)
-        start = start_op(engine, found, text, id, None, tags, entity, None)
+        start = start_op(engine, found, text, id, None, tags, entity, None, deadline)
         ending = engine.coordinator.hub.ending(start.run_id)
         outcome = await engine.coordinator.submit(
             ops.SignalWithStart(start=start, signal=send), listener(engine, start), values
@@ -496,7 +519,7 @@ class App(Telling, Reading, Scheduling):
         """What a run waits for."""
         store = self._engine().store
         await self._require(store, run_id)
-        return [waiting(one) for one in await store.waiting(run_id)]
+        return [waiting(one) for one in await store.waiting(run_id) if not one.is_standing]
 
     async def find_waiting(
         self,

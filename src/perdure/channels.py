@@ -244,6 +244,7 @@ class Topic(_Typed[T]):
         self.repeats: Repeats = repeats
         self._clauses = (Clause(Condition("topic", name), self.codec, channel=self),)
 
+    @overload
     def about(
         self,
         entity: str | None = None,
@@ -251,12 +252,26 @@ class Topic(_Typed[T]):
         where: str | Callable[[T], object] | None = None,
         since: Since = "start",
         deliver: Deliver = "next",
-    ) -> "Waitable[T]":
+    ) -> "Waitable[T]": ...
+
+    @overload
+    def about(self, entity: Callable[..., str]) -> "AboutInput": ...
+
+    def about(
+        self,
+        entity: str | Callable[..., str] | None = None,
+        *,
+        where: str | Callable[[T], object] | None = None,
+        since: Since = "start",
+        deliver: Deliver = "next",
+    ) -> "Waitable[T] | AboutInput":
         """The events of this topic about one entity, or narrowed otherwise.
 
         where: CEL (`"payload.amount > 100"`), or a function that is asked of each payload. since: from the run's
         creation ("start"), from this wait ("now"), or from the oldest kept event ("ever"). deliver: "latest" skips
         to the newest of those that came early.
+
+        For `cancel_on=` the entity may be a function of the workflow's input: `lambda order: f"order/{order.id}"`.
         """
         if since not in ("start", "now", "ever"):
             raise BadValue("since", since, 'must be "start", "now" or "ever"')
@@ -272,6 +287,12 @@ class Topic(_Typed[T]):
                 deliver,
                 "cannot be had with where=: which event is the newest that fits is not known",
             )
+        if entity is not None and not isinstance(entity, str) and is_plain(entity):
+            if where is not None or since != "start" or deliver != "next":
+                raise BadValue(
+                    "entity", entity, "is a function, with which nothing else can be said"
+                )
+            return AboutInput(self, entity)
         code = None if where is None or isinstance(where, str) else where
         condition = Condition(
             "topic",
@@ -338,6 +359,19 @@ class _Part(_Fixed[T_co]):
 
     def __init__(self, clause: Clause) -> None:
         self._clauses = (clause,)
+
+
+class AboutInput:
+    """The events of a topic about what a workflow's input says, for `cancel_on=`. Nobody can wait for them."""
+
+    __slots__ = ("entity", "topic")
+
+    def __init__(self, topic: Topic[Any], entity: Callable[..., str]) -> None:
+        self.topic = topic
+        self.entity = entity
+
+    def __repr__(self) -> str:
+        return f"{self.topic!r}.about({_name_of(self.entity)})"
 
 
 def is_plain(function: object) -> bool:

@@ -15,6 +15,7 @@ from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
 from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
 from perdure.model.codec.text import plain_text
+from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event
 from perdure.model.ids import is_ulid
 from perdure.model.limits import (
@@ -25,6 +26,7 @@ from perdure.model.limits import (
     check_run_id,
     check_tags,
 )
+from perdure.model.records import CancelEntry, WorkflowRecord
 from perdure.model.status import LIVE, TERMINAL, Status
 from perdure.model.topics import check_emitted
 from perdure.registry import Registry, Workflow
@@ -32,6 +34,7 @@ from perdure.registry import Registry, Workflow
 T = TypeVar("T")
 
 _untyped = codec_for(Any)
+_decode_entries = msgspec.json.Decoder(list[CancelEntry]).decode
 
 # --- what is stored ---
 
@@ -113,9 +116,11 @@ def new_start(
     key: str | None,
     tags: dict[str, str] | None,
     entity: str | None,
+    deadline: datetime | Duration | None = None,
 ) -> ops.StartRun:
     """A start as it is submitted: nobody owns the run yet. `new_id` is for one that is given no id."""
     entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
+    deadline_at, deadline_us = (None, None) if deadline is None else _deadline(deadline)
     return ops.StartRun(
         run_id=new_id() if id is None else check_run_id(id),
         workflow=workflow.name,
@@ -126,7 +131,58 @@ def new_start(
         tags=None if tags is None else encoded_tags(tags),
         entity_type=entity_type,
         entity_id=entity_id,
+        deadline_at=deadline_at,
+        deadline_us=deadline_us,
+        cancel_on=cancellers_of(workflow, input, entity or "") if workflow.cancel_on else None,
     )
+
+
+def _deadline(deadline: datetime | Duration) -> tuple[int | None, int | None]:
+    """A time, or a duration: that becomes a time by the store's own clock."""
+    if isinstance(deadline, datetime):
+        return from_datetime(deadline, "deadline"), None
+    deadline_us = parse_duration(deadline)
+    if not deadline_us:
+        raise BadValue("deadline", deadline, "must be more than nothing")
+    return None, deadline_us
+
+
+def cancellers_of(workflow: Workflow[Any, *tuple[Any, ...]], input: str, entity: str) -> str | None:
+    """What cancels a run with this input, which is about `entity` ("": nothing), as it is stored."""
+    entries: list[CancelEntry] = []
+    for entry, function in workflow.cancel_on:
+        if function is not None:
+            found = function(*workflow.args.decode(input.encode()))
+            entry = CancelEntry(entry.topic, "/".join(check_entity(found)))
+        entries.append(entry)
+    return _cancellers_text(workflow.name, entries, entity)
+
+
+def cancellers_told(workflow: WorkflowRecord, entity: str) -> str | None:
+    """The same, of what the catalogue tells of a workflow that only other apps have."""
+    return _cancellers_text(workflow.name, _decode_entries(workflow.cancel_on or "[]"), entity)
+
+
+def _cancellers_text(workflow: str, entries: list[CancelEntry], entity: str) -> str | None:
+    """Raises BadValue if what is known is not enough."""
+    found = []
+    for entry in entries:
+        if entry.code:
+            raise BadValue(
+                f"cancel_on of workflow {workflow!r}",
+                entry.topic,
+                "is told by its code, which this app does not have",
+            )
+        about = entity if entry.entity is None else entry.entity
+        if entry.entity is None and not about:
+            raise BadValue(
+                f"cancel_on of workflow {workflow!r}",
+                entry.topic,
+                "means events about the run's own entity, and it has none: give entity=, or name one "
+                "with topic.about(…); topic.about() is any",
+            )
+        found.append((entry.topic, about))
+    return msgspec.json.encode(found).decode() if found else None
 
 
 def new_signal(

@@ -14,18 +14,22 @@ from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
 
 import msgspec
 
-from perdure.channels import Queue, Signal, Topic
+from perdure.channels import AboutInput, Queue, Signal, Topic, Waitable
 from perdure.errors import Conflict, ForeignAwait, UnknownWorkflow
 from perdure.model import limits
 from perdure.model.codec import ArgsCodec, Codec, args_codec, codec_for, hints_of
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name
 from perdure.model.policy import NO_RETRY, Retry
-from perdure.model.records import SignalEntry, WorkflowRecord
+from perdure.model.records import CancelEntry, SignalEntry, WorkflowRecord
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+
+# What cancels the runs of a workflow: the events of a topic about their own entity, about one that is named, or about
+# what their input says.
+Canceller = Topic[Any] | Waitable[Any] | AboutInput
 
 
 class _Driven(threading.local):
@@ -108,6 +112,7 @@ class Workflow(Generic[R, *Ts]):
         name: str | None = None,
         version: int = 1,
         signals: Iterable[Signal[Any]] | None = None,
+        cancel_on: Canceller | Iterable[Canceller] = (),
     ) -> None:
         self.name = check_name("workflow", name or _name_of(function, "workflow"))
         if not inspect.iscoroutinefunction(function):
@@ -125,6 +130,7 @@ class Workflow(Generic[R, *Ts]):
         self.version = version
         self.signals = _checked_signals(self.name, signals)
         self.strict_signals = signals is not None
+        self.cancel_on = _checked_cancellers(self.name, cancel_on)
         parameters, result = hints_of(function, skip=1)
         where = f"workflow {self.name!r}"
         self.args: ArgsCodec = args_codec(parameters, where=where)
@@ -147,6 +153,9 @@ class Workflow(Generic[R, *Ts]):
             output_schema=encode(self.codec.schema()).decode(),
             signals=encode(entries).decode(),
             strict_signals=self.strict_signals,
+            cancel_on=encode([one for one, _ in self.cancel_on]).decode()
+            if self.cancel_on
+            else None,
         )
 
     def __repr__(self) -> str:
@@ -208,6 +217,42 @@ def _checked_signals(name: str, signals: Iterable[Signal[Any]] | None) -> dict[s
             raise BadValue(f"signals of workflow {name!r}", one.name, "is listed twice")
         by_name[one.name] = one
     return by_name
+
+
+# A topic whose events cancel a run, and the function of its input that says which, if one does.
+CheckedCanceller = tuple[CancelEntry, Callable[..., str] | None]
+
+
+def _checked_cancellers(name: str, given: Any) -> tuple[CheckedCanceller, ...]:
+    several = isinstance(given, Iterable) and not isinstance(given, str | Waitable)
+    found = tuple([_checked_canceller(name, one) for one in (given if several else (given,))])
+    if len(found) > limits.cancel_on_max:
+        bound = f"has too many topics; at most {limits.cancel_on_max} (cancel_on_max)"
+        raise BadValue(f"cancel_on of workflow {name!r}", len(found), bound)
+    return found
+
+
+def _checked_canceller(name: str, given: Any) -> CheckedCanceller:
+    what = f"cancel_on of workflow {name!r}"
+    if isinstance(given, Topic):
+        return CancelEntry(given.name), None
+    if isinstance(given, AboutInput):
+        return CancelEntry(given.topic.name, code=True), given.entity
+    clauses = given.clauses() if isinstance(given, Waitable) else ()
+    if len(clauses) > 1:
+        raise BadValue(what, given, "is several conditions in one: give a list")
+    if not clauses or clauses[0].condition.kind != "topic":
+        raise BadValue(what, given, "is neither a Topic nor topic.about(…)")
+    condition = clauses[0].condition
+    if condition.filter or condition.code:
+        raise BadValue(
+            what, given, "has a where=: an event cancels in its own commit, where nothing is asked"
+        )
+    if condition.since != "start" or condition.deliver != "next":
+        raise BadValue(
+            what, given, "takes neither since= nor deliver=: it counts from the run's creation on"
+        )
+    return CancelEntry(condition.target, condition.entity), None
 
 
 Channel = Topic[Any] | Queue[Any]
@@ -361,6 +406,7 @@ def workflow(
     name: str | None = None,
     version: int = 1,
     signals: Iterable[Signal[Any]] | None = None,
+    cancel_on: Canceller | Iterable[Canceller] = (),
 ) -> WorkflowDecorator: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
     """Make an async function a workflow, to be added to an app with `app.add`."""

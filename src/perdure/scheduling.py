@@ -15,6 +15,8 @@ from perdure.engine import Engine, Life
 from perdure.errors import Conflict, InvalidPayload, UnknownSchedule, UnknownWorkflow, refusal_error
 from perdure.handle import RunHandle
 from perdure.inputs import (
+    cancellers_of,
+    cancellers_told,
     checked_flag,
     checked_limit,
     checked_moment,
@@ -112,7 +114,7 @@ class Scheduling:
         if overlap not in _overlaps:
             raise BadValue("overlap", overlap, 'must be "skip", "queue" or "allow"')
 
-        def row(workflow: str, input: str, *, code: bool) -> ScheduleRecord:
+        def row(workflow: str, input: str, cancel_on: str | None, *, code: bool) -> ScheduleRecord:
             return ScheduleRecord(
                 name=_checked_name(workflow if name is None else name),
                 workflow=workflow,
@@ -123,12 +125,14 @@ class Scheduling:
                 catch_up=catch_up,
                 overlap=overlap,
                 code=code,
+                cancel_on=cancel_on,
             )
 
         if self._life.entered:
             return self._schedule_now(workflow, args, row)
         found = self.registry.of(workflow)
-        declared = row(found.name, encoded_input(found, args)[0], code=True)
+        text, _ = encoded_input(found, args)
+        declared = row(found.name, text, cancellers_of(found, text, ""), code=True)
         if declared.name in self.declared_schedules:
             raise Conflict(f"schedule {declared.name!r} is already defined: give one of them name=")
         self.declared_schedules[declared.name] = declared
@@ -140,10 +144,12 @@ class Scheduling:
         engine = self._engine()
         if isinstance(workflow, str) and not self.registry.has(workflow):
             known = await _declared_elsewhere(engine.store, workflow)
-            schedule = row(workflow, _checked_input(known, args), code=False)
+            text = _checked_input(known, args)
+            schedule = row(workflow, text, cancellers_told(known, ""), code=False)
         else:
             found = self.registry.of(workflow)
-            schedule = row(found.name, encoded_input(found, args)[0], code=False)
+            text, _ = encoded_input(found, args)
+            schedule = row(found.name, text, cancellers_of(found, text, ""), code=False)
         outcome = await engine.coordinator.submit(ops.PutSchedule(schedule=schedule))
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, schedule.name, "")

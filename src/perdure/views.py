@@ -112,6 +112,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     entity: str | None
     parent_id: str | None
     event_id: str | None = None  # the event that a subscription started it for
+    deadline_at: datetime | None = None  # it is cancelled then, if it has not ended
 
 
 def run_info(run: RunRecord) -> RunInfo:
@@ -129,6 +130,7 @@ def run_info(run: RunRecord) -> RunInfo:
         entity=entity_text(run.entity_type, run.entity_id) or None,
         parent_id=run.parent_run_id,
         event_id=run.event_id,
+        deadline_at=_moment(run.deadline_at),
     )
 
 

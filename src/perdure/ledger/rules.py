@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.channels import is_plain
 from perdure.errors import InvalidPayload, UnknownWorkflow
-from perdure.inputs import encoded_input, offered_input
+from perdure.inputs import cancellers_of, cancellers_told, encoded_input, offered_input
 from perdure.ledger.expressions import (
     Filter,
     Key,
@@ -26,7 +26,12 @@ from perdure.model.codec import codec_for
 from perdure.model.events import Event
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue, check_key, check_payload
-from perdure.model.records import EventRecord, SubscriptionRecord, WorkflowRecord
+from perdure.model.records import (
+    EventRecord,
+    SubscriptionRecord,
+    WorkflowRecord,
+    entity_text,
+)
 from perdure.model.schema import check_schema
 from perdure.registry import Registry, Workflow
 
@@ -155,6 +160,7 @@ def start_of(
     """The start that a matching event asks for; raises Unstartable."""
     try:
         version, text = _input(row, rule, record, event, known)
+        cancel_on = _cancellers(row, record, text, known)
         key = rule.key_of(record, event)
     except (Unstartable, *ENDS_THE_PROCESS):
         raise
@@ -173,6 +179,7 @@ def start_of(
         event_id=record.event_id,
         root_id=event.root_id,
         depth=record.depth + 1,
+        cancel_on=cancel_on,
     )
 
 
@@ -204,6 +211,17 @@ def _input(
     elif workflow.args.params[0].hint is Any:
         args = (msgspec.to_builtins(event),)  # a place without a type holds plain JSON
     return workflow.version, encoded_input(workflow, args)[0]
+
+
+def _cancellers(
+    row: SubscriptionRecord, record: EventRecord, input: str, known: Known
+) -> str | None:
+    """What cancels the run, which is about what the event is about."""
+    entity = entity_text(record.entity_type, record.entity_id)
+    if known.registry.has(row.workflow):
+        return cancellers_of(known.registry.newest(row.workflow), input, entity)
+    line = known.catalogue.get(row.workflow)
+    return None if line is None else cancellers_told(line, entity)
 
 
 def _foreign_input(

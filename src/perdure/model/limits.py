@@ -144,6 +144,12 @@ schedule_backfill_max = 10_000
 # Runs of one schedule that it knows to be alive; only with overlap="allow" or by hand are they more than one.
 schedule_runs_known_max = 16
 
+# Topics whose events cancel a run: each is a row that is written with its start.
+cancel_on_max = 16
+# A debounced start begins no later than so long after its first call, by default so many times the pause it waits for.
+debounce_us_max = 7 * 24 * 3600 * 1_000_000
+debounce_times_default = 10
+
 # Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
 expression_bytes_max = 4096
 # What one evaluation may copy, about in bytes, by an estimate made before it: some tenths of a second.

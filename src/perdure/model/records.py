@@ -301,6 +301,18 @@ class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     output_schema: str
     signals: str  # JSON: name -> SignalEntry
     strict_signals: bool  # it declared its signals, so any other name is unknown
+    cancel_on: str | None = None  # JSON: list of CancelEntry
+
+
+class CancelEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A topic whose events cancel the runs of a workflow, as the catalogue knows it.
+
+    About the run's own entity, if none is named ("": any), or about what only the workflow's code can tell.
+    """
+
+    topic: str
+    entity: str | None = None
+    code: bool = False
 
 
 class SignalEntry(msgspec.Struct, frozen=True, gc=False):

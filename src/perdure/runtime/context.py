@@ -365,11 +365,12 @@ class Context:
         key: str | None = None,
         tags: dict[str, str] | None = None,
         entity: str | None = None,
+        deadline: datetime | Duration | None = None,
     ) -> Durable[RunEnd[R]]:
-        """Start a child run, once. What comes back can be waited for."""
+        """Start a child run, once. What comes back can be waited for. At its `deadline` it is cancelled."""
         workflow = self._execution.host.registry.of(workflow)
         path = self._execution.current_branch().allocate(workflow.name)
-        return self._start(path, workflow, args, id, key, tags, entity)
+        return self._start(path, workflow, args, id, key, tags, entity, deadline)
 
     def _start(
         self,
@@ -380,24 +381,32 @@ class Context:
         key: str | None = None,
         tags: dict[str, str] | None = None,
         entity: str | None = None,
+        deadline: datetime | Duration | None = None,
     ) -> Durable[RunEnd[R]]:
         execution = self._execution
-        made = new_start(
-            self.ulid, workflow, encoded_input(workflow, args)[0], id, key, tags, entity
-        )
+        text, _ = encoded_input(workflow, args)
+        made = new_start(self.ulid, workflow, text, id, key, tags, entity, deadline)
         # Not fresh: the id is the same on every replay.
         op = replace(made, fresh=False, parent_run_id=execution.run_id, parent_path=path)
         read = read_child(workflow.codec)
         return SendCall(execution, path, workflow.name, "start", op, read=read)
 
     def call(
-        self, workflow: Workflow[R, *Ts], *args: *Ts, id: str | None = None
+        self,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        id: str | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
     ) -> Coroutine[Any, Any, R]:
-        """Start a child run and wait for its result; its failure is raised here as RunFailed."""
+        """Start a child run and wait for its result; its failure is raised here as RunFailed.
+
+        At its `deadline` it is cancelled, and RunCancelled raised.
+        """
         workflow = self._execution.host.registry.of(workflow)
         path = self._execution.current_branch().allocate(workflow.name)
         result_path = self._execution.current_branch().allocate(f"{workflow.name}.result")
-        return self._call(path, result_path, workflow, args, id)
+        return self._call(path, result_path, workflow, args, id, entity, deadline)
 
     async def _call(
         self,
@@ -406,8 +415,10 @@ class Context:
         workflow: Workflow[R, *tuple[Any, ...]],
         args: tuple[Any, ...],
         id: str | None,
+        entity: str | None,
+        deadline: datetime | Duration | None,
     ) -> R:
-        child = await self._start(path, workflow, args, id)
+        child = await self._start(path, workflow, args, id, entity=entity, deadline=deadline)
         name = f"{workflow.name}.result"
         result: R = await WaitCall(self._execution, result_path, name, child.clauses())
         return result

@@ -663,13 +663,12 @@ select json_group_array({workflow as json}) from workflows where name = :name an
 
 -- name: put_workflow
 -- Changes nothing, and counts nothing, when the line stands there just so.
-insert into workflows (name, version, input_schema, output_schema, signals, strict_signals)
-values (:name, :version, :input_schema, :output_schema, :signals, :strict_signals)
+insert into workflows ({workflow columns}) values ({workflow values})
 on conflict (name, version) do update set
     input_schema = excluded.input_schema, output_schema = excluded.output_schema,
-    signals = excluded.signals, strict_signals = excluded.strict_signals
-where (input_schema, output_schema, signals, strict_signals) is not (
-    excluded.input_schema, excluded.output_schema, excluded.signals, excluded.strict_signals
+    signals = excluded.signals, strict_signals = excluded.strict_signals, cancel_on = excluded.cancel_on
+where (input_schema, output_schema, signals, strict_signals, cancel_on) is not (
+    excluded.input_schema, excluded.output_schema, excluded.signals, excluded.strict_signals, excluded.cancel_on
 );
 
 

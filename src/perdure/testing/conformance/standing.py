@@ -15,6 +15,7 @@ from perdure.testing.conformance.words import (
     HOUR,
     SECOND,
     WORKER,
+    declared,
     done,
     error,
     run,
@@ -351,6 +352,14 @@ class TestCancelOn(Subject):
         d.advance("1h")
         await d.prune(finished_before=d.clock.now())
         assert (await d.store.counts()).get("watchers", 0) == 0
+
+    async def test_the_catalogue_tells_of_it(self, d: Driver) -> None:
+        line = declared()
+        await d.declare(line)
+        changed = msgspec.structs.replace(line, cancel_on='[{"topic":"order.off"}]')
+        assert (await d.declare(changed)).count == 1
+        assert (await d.declare(changed)).count == 0
+        assert await d.store.catalogue() == [changed]
 
     async def test_a_schedule_hands_it_to_its_runs(self, d: Driver) -> None:
         await d.schedule("tick", "1m", cancel_on=on(("order.off", "")), overlap="allow")

@@ -5,3 +5,4 @@ alter table {schema}.runs add column deadline_at bigint;
 alter table {schema}.runs add column cancel_on text;
 alter table {schema}.runs add column replaced bigint;
 alter table {schema}.schedules add column cancel_on text;
+alter table {schema}.workflows add column cancel_on text;

@@ -5,3 +5,4 @@ alter table runs add column deadline_at integer;
 alter table runs add column cancel_on text;
 alter table runs add column replaced integer;
 alter table schedules add column cancel_on text;
+alter table workflows add column cancel_on text;
