@@ -76,6 +76,12 @@ CONSUMERS = ("c0", "c1", RUNNER)
 SUBSCRIPTIONS = ("s0", "s1")
 SCHEDULES = ("k0", "k1")
 SENDS = ("emit", "put", "signal", "start")
+CANCELLERS = (
+    None,
+    '[["t0",""]]',
+    '[["t0","sku/7"],["t1",""]]',
+    '[["workflow.run_failed",""],["t0","run/r1"]]',
+)
 
 # --- what may happen ---------------------------------------------------------------------------------
 
@@ -169,6 +175,27 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
             "key": KEYS,
             "delay_s": (None, None, None, 3),
             "parent": (None, *RUNS),
+        },
+    ),
+    # Of a long life only where there are schedules, see `Almanac`.
+    "start_watched": (
+        0,
+        {
+            "run_id": RUNS,
+            "owner": (None, "w1", "w1", "w2"),
+            "deadline_s": (None, 0, 2, 6),
+            "cancel_on": CANCELLERS,
+            "parent": (None, None, *RUNS),
+        },
+    ),
+    "start_debounced": (
+        0,
+        {
+            "key": ("k", "l"),
+            "input": ("1", "2"),
+            "seconds": (1, 3),
+            "deadline_s": (None, None, 4),
+            "cancel_on": CANCELLERS,
         },
     ),
     "signal_with_start": (1, {"run_id": RUNS, "name": NAMES, "policy": POLICIES, "key": KEYS}),
@@ -296,7 +323,8 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
 # The likelier ones more than once.
 ALMANAC = (
     "put_schedule put_schedule fire_schedules fire_schedules fire_schedules fire_schedules steer_schedule "
-    "drop_schedule trigger_schedule backfill_schedule"
+    "drop_schedule trigger_schedule backfill_schedule start_watched start_watched start_watched start_debounced "
+    "start_debounced start_debounced"
 ).split()
 
 Move = tuple[str, dict[str, Any]]
@@ -402,6 +430,40 @@ class Planner:
             parent_run_id=parent if parent != run_id else None,
             owner=owner,
             fence=0 if owner is None else self._fence(),
+        )
+
+    async def start_watched(
+        self,
+        run_id: str,
+        owner: str | None,
+        deadline_s: int | None,
+        cancel_on: str | None,
+        parent: str | None,
+    ) -> ops.StartRun:
+        """With a deadline and what cancels it, or one of them."""
+        start = await self.start(run_id, WORKFLOWS[0], owner, None, None, parent)
+        deadline_us = None if deadline_s is None else deadline_s * SECOND
+        return msgspec.structs.replace(start, deadline_us=deadline_us, cancel_on=cancel_on)
+
+    async def start_debounced(
+        self,
+        key: str,
+        input: str,
+        seconds: int,
+        deadline_s: int | None,
+        cancel_on: str | None,
+    ) -> ops.StartRun:
+        return ops.StartRun(
+            run_id=self._fresh("run"),
+            workflow=WORKFLOWS[0][0],
+            version=1,
+            input=input,
+            fresh=True,
+            key=key,
+            debounce_us=seconds * SECOND,
+            debounce_max_us=4 * SECOND,
+            deadline_us=None if deadline_s is None else deadline_s * SECOND,
+            cancel_on=cancel_on,
         )
 
     async def signal_with_start(
@@ -1204,6 +1266,8 @@ class Agreement(RuleBasedStateMachine):
                 assert self.world.shown(store) == shown, store
 
     start = _rule("start")
+    start_watched = _rule("start_watched")
+    start_debounced = _rule("start_debounced")
     signal_with_start = _rule("signal_with_start")
     claim = _rule("claim")
     claim_again = _rule("claim")
@@ -1343,7 +1407,10 @@ class Caller:
 
 
 class Almanac:
-    """Moves of schedules among others, if there are any: by a chance of its own, so that seeds keep their meaning."""
+    """Moves of schedules, and starts of other kinds, among others, if there are any.
+
+    By a chance of its own, so that seeds keep their meaning.
+    """
 
     def __init__(self, seed: int, ticks: bool) -> None:
         self._chance = random.Random(~seed)
