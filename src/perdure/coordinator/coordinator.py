@@ -69,6 +69,7 @@ class Coordinator:
         self.on_batch: list[Callable[[], None]] = []  # readers of the ledger: it may have moved
         self._queue: deque[Posted] = deque()
         self._heavies = 0  # among what is queued
+        self._size = 0  # of what is queued
         self._untold: Iterator[Posted] = iter(())  # those of the batch that have no answer yet
         # A batch that is committed and whose answers wait until the next one is decided.
         self._held: tuple[list[Posted], list[Applied]] | None = None
@@ -200,6 +201,7 @@ class Coordinator:
         self._queue.append((op, done, extra, future))
         if op.heavy:
             self._heavies += 1
+        self._size += op.size
         if not self._work.is_set():
             self._work.set()
 
@@ -247,16 +249,22 @@ class Coordinator:
         after it is written."""
         queue = self._queue
         ops_max = min(self._store.batch_ops, limits.batch_ops_max)
-        if not self._heavies and len(queue) <= ops_max:  # nearly always
+        is_small = self._size <= limits.batch_events_max
+        if is_small and not self._heavies and len(queue) <= ops_max:  # nearly always
             batch = list(queue)
             queue.clear()
+            self._size = 0
             return batch
         batch = []
+        size = 0
         while queue and len(batch) < ops_max:
-            if batch and type(queue[0][0]) is _Turn:
-                break  # it stands alone
+            following = queue[0][0]
+            size += following.size
+            if batch and (type(following) is _Turn or size > limits.batch_events_max):
+                break  # a turn stands alone
             posted = queue.popleft()
             batch.append(posted)
+            self._size -= following.size
             if posted[0].heavy:
                 self._heavies -= 1
                 break

@@ -47,6 +47,8 @@ page_rows_max = 1000
 page_rows_default = 100
 # One batch is one commit; beyond this a commit gets slower, not more efficient.
 batch_ops_max = 1000
+# Events that the ops of one batch bring along, but for a single op: a server does nothing else meanwhile.
+batch_events_max = 10_000
 # Ops waiting in the coordinator. Over it, submit waits: back-pressure, never loss.
 queue_ops_max = 20_000
 

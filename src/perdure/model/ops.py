@@ -56,6 +56,11 @@ class Op(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, gc=False):
 
     heavy: ClassVar[bool] = False
 
+    @property
+    def size(self) -> int:
+        """How many rows of its own it brings along: a batch has a bound for those too."""
+        return 0
+
 
 class StepDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A step body's end: a result, a final failure, or a failed attempt (`retrying`, after `delay_us`)."""
@@ -350,6 +355,10 @@ class Emit(Op[tuple[EmitOutcome, ...]], frozen=True, kw_only=True, gc=False):
     """Append events, each with an answer of its own, and resume who waits for them."""
 
     events: tuple[NewEvent, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.events)
 
 
 class FanOut(Op[Counted], frozen=True, kw_only=True, gc=False):

@@ -1,12 +1,10 @@
 """Addresses of stores: their options, and how they are shown in messages, logs and reprs, where no password belongs."""
 
 import re
-from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from perdure.errors import StoreRefused
 
-_secret_options: Final = frozenset({"password", "sslpassword"})
 # In what is no URL at all: everything up to the last @, which may be part of a password.
 _credentials = re.compile(r"//.*@")
 
@@ -17,6 +15,9 @@ def without_password(url: str) -> str:
         parts = urlsplit(url)
         hidden = parts.password is not None
     except ValueError:
+        return _credentials.sub("//***@", url)
+    if "@" in (parts.path + parts.fragment).partition("?")[0]:
+        # A password with a / or # in it, which no parser would take for one.
         return _credentials.sub("//***@", url)
     # Cut and put together by hand: all else stays as it was written.
     before, mark, query = url.partition("?")
@@ -38,7 +39,7 @@ def flag(url: str, options: dict[str, str], name: str, usual: bool) -> bool:
 
 def _shown(option: str) -> str:
     name, mark, value = option.partition("=")
-    if name in _secret_options:
+    if "password" in unquote(name).lower():
         return f"{name}=***"
     if "@" in unquote(value):
         # The address of somewhere else.

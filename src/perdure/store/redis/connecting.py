@@ -56,18 +56,23 @@ class Options(NamedTuple):
 
 def parse_url(url: str) -> Options:
     """Raises StoreRefused for what no client could use."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise StoreRefused(f"{without_password(url)!r} is no address of a Redis") from None
     scheme = parts.scheme.lower().replace("valkey", "redis")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     relaxed = is_relaxed(url, options)
     notify = flag(url, options, "notify", True)
+    for name in _common().keys() & options.keys():
+        raise StoreRefused(f"{without_password(url)}: {name} is not yours to choose; leave it out")
     plain = urlunsplit((scheme, parts.netloc, parts.path, urlencode(options), ""))
     try:
         BlockingConnectionPool.from_url(plain).make_connection()  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, AttributeError, exceptions.RedisError) as error:
-        raise StoreRefused(
-            f"{without_password(url)!r} is no address of a Redis: {error}"
-        ) from error
+        # Other errors than of an unknown option may repeat a part of the password.
+        why = f": {error}" if isinstance(error, TypeError) else ""
+        raise StoreRefused(f"{without_password(url)!r} is no address of a Redis{why}") from None
     return Options(plain, relaxed, notify)
 
 
@@ -80,8 +85,19 @@ def address_of(place: Any) -> str:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the server could not be reached, or was lost on the way."""
-    return isinstance(error, _away)
+    """Whether the server could not be reached, was lost on the way, or has time for nobody."""
+    return isinstance(error, _away) or _says(error, "BUSY")
+
+
+def refuses_all(error: BaseException) -> bool:
+    """Whether it takes no writes from anybody: out of memory, its disk fails, its replicas are away. It may pass."""
+    return _says(error, "OOM", "MISCONF", "NOREPLICAS") or isinstance(
+        error, exceptions.OutOfMemoryError
+    )
+
+
+def _says(error: BaseException, *words: str) -> bool:
+    return isinstance(error, exceptions.ResponseError) and str(error).startswith(words)
 
 
 async def connect(options: Options) -> Client:
@@ -131,9 +147,9 @@ async def run_script(client: Client, layout: Layout, name: str, *arguments: Any)
     """What a script says; one that the server does not know yet is sent to it."""
     one = script(name)
     try:
-        return await client.execute_command("EVALSHA", one.sha, 1, layout.tag, *arguments)
+        return await client.execute_command("EVALSHA", one.sha, 1, layout.meta, *arguments)
     except exceptions.NoScriptError:
-        return await client.execute_command("EVAL", one.text, 1, layout.tag, *arguments)
+        return await client.execute_command("EVAL", one.text, 1, layout.meta, *arguments)
 
 
 # --- whether it may be trusted ---
@@ -174,7 +190,11 @@ async def _leaks(client: Client, layout: Layout, info: Mapping[str, Any], policy
             "set appendonly yes and appendfsync always"
         )
         return found
-    fsync = await _fsync(client, layout)
+    if await _setting(client, layout, "no-appendfsync-on-rewrite") == "yes":
+        found.append(
+            "syncs nothing while it rewrites its log (no-appendfsync-on-rewrite yes): set it to no"
+        )
+    fsync = await _setting(client, layout, "appendfsync")
     if fsync != "always":
         found.append(
             f"syncs its log {_fsync_words.get(fsync, fsync)} (appendfsync {fsync}): the last writes are lost with the "
@@ -190,10 +210,10 @@ _fsync_words = {
 }
 
 
-async def _fsync(client: Client, layout: Layout) -> str:
+async def _setting(client: Client, layout: Layout, name: str) -> str:
     """Hosted servers may not say."""
     try:
-        answer = await _on_our_node(client, layout, "CONFIG", "GET", "appendfsync")
+        answer = await _on_our_node(client, layout, "CONFIG", "GET", name)
     except exceptions.ResponseError:
         return "unknown"
     if isinstance(answer, Mapping):

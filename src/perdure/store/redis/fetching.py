@@ -23,7 +23,7 @@ from perdure.model.records import (
 from perdure.store.optimistic.known import Slice, Topic
 from perdure.store.optimistic.needs import Looks, Need, units_of
 from perdure.store.redis import rows
-from perdure.store.redis.layout import LAST, SEP, Layout, moment, place, time_of
+from perdure.store.redis.layout import LAST, SEP, Layout, is_indexed, moment, place, time_of
 from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, pairs
 
 Question = tuple[Any, ...]
@@ -157,7 +157,8 @@ class Fetcher:
             case "next_event":
                 topic, entity, after, recorded_by, newest, repeats = args
                 by = -1 if recorded_by is None else recorded_by
-                return [("next_event", topic, entity, after, by, newest, repeats)]
+                indexed = is_indexed(topic, entity)
+                return [("next_event", topic, entity, after, by, newest, repeats, indexed)]
             case "first_position":
                 return [("first",)]
             case "fan_outs":

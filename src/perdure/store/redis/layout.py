@@ -35,6 +35,7 @@
     newest             hash    topic -> position of its newest event
     event_ids          hash    id -> position
     times, about:<entity>     zset   by when things happened
+    entity:<entity>    zset   positions; of what the engine tells of runs only the timeline
     topic:<topic>\\0<entity>    zset   positions
     fan_outs           hash    events with more runs to resume
 
@@ -51,6 +52,8 @@ begins after any place, whether it is still there or not. Members and rows are m
 """
 
 from typing import Final
+
+from perdure.model.topics import ENGINE
 
 # Between parts of a member. No name and no id can hold it.
 SEP: Final = "\0"
@@ -75,13 +78,19 @@ def place(position: int) -> str:
     return f"{position:016d}"
 
 
+def is_indexed(type: str, about: str) -> bool:
+    """Whether an event is found by its entity's own index: all but what the engine tells of runs, which is little."""
+    return not about.startswith("run/") or type.partition(".")[0] not in ENGINE
+
+
 class Layout:
     """The names of the keys of one namespace."""
 
     def __init__(self, namespace: str | None) -> None:
-        # Also the one key that every script is called with: it says which node is meant.
         self.tag = "{perdure}" if namespace is None else f"{{perdure:{namespace}}}"
         self.prefix = f"{self.tag}:"
+        # The one key that every script is called with: it says which node is meant.
+        self.meta = f"{self.prefix}meta"
 
     def key(self, *parts: str) -> str:
         return self.prefix + ":".join(parts)

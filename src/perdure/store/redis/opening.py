@@ -1,6 +1,5 @@
 """The first words with a server: what namespace there is, whether this code may use it, what has become of it."""
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -19,22 +18,38 @@ class Greeted(msgspec.Struct, frozen=True, gc=False):
 
     clock: int
     server: str  # by which name this start of it is known
-    began: int  # how many batches there were left when it was first greeted
+    epoch: str
+    # The fewest batches that were left at the beginning of any epoch since the caller's; None if there was none.
+    began: int | None
     commits: int
     head: int
 
 
-async def greet(client: Client, layout: Layout, new_id: Callable[[], str]) -> Greeted:
-    """Make the namespace if there is none; raises StoreRefused if it is not ours, or needs newer code."""
-    kind, *rest = await run_script(client, layout, "greet", schema_known, min_code, new_id())
+async def greet(client: Client, layout: Layout, new_id: str, epoch: str) -> Greeted:
+    """Make the namespace if there is none and it is given an id; say what has become of it since an epoch.
+
+    Raises StoreRefused if it is not ours, is gone, or needs newer code.
+    """
+    kind, *rest = await run_script(
+        client, layout, "greet", schema_known, min_code, new_id, epoch or "0"
+    )
+    if kind == b"nothing":
+        raise StoreRefused(f"the namespace {layout.tag} is gone from the server, with all its runs")
     if kind == b"foreign":
         raise StoreRefused(
             f"{layout.prefix}meta is no namespace of perdure but a {rest[0].decode()}; use another namespace"
         )
-    clock, server, began, commits, head, needed = rest
+    clock, server, now, began, commits, head, needed = rest
     if int(needed) > schema_known:
         raise too_new(layout, int(needed))
-    return Greeted(int(clock), server.decode(), int(began), int(commits), int(head))
+    return Greeted(
+        clock=int(clock),
+        server=server.decode(),
+        epoch=now.decode(),
+        began=int(began) if began else None,
+        commits=int(commits),
+        head=int(head),
+    )
 
 
 def too_new(layout: Layout, needed: int) -> StoreRefused:

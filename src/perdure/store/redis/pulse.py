@@ -51,7 +51,7 @@ class Pulse:
         try:
             if self._client is None:
                 self._client = self._connect()
-            arguments = (1, self._layout.tag, self._worker_id, until)
+            arguments = (1, self._layout.meta, self._worker_id, until)
             try:
                 needed = self._client.execute_command("EVALSHA", one.sha, *arguments)
             except exceptions.NoScriptError:

@@ -28,7 +28,7 @@ from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, Watch
 from perdure.store.decoding import in_order
 from perdure.store.redis import fetching
 from perdure.store.redis.fetching import Question, Reply, workflow_names
-from perdure.store.redis.layout import LAST, SEP, Layout, moment, place, time_of
+from perdure.store.redis.layout import LAST, SEP, Layout, is_indexed, moment, place, time_of
 from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, key_field
 from perdure.store.ticking import ServerClock
 
@@ -281,7 +281,10 @@ class RedisReads(Store):
         if entity is None:
             found = await self._one("events", type or "", after, limit)
         else:
-            found = await self._one("events_about", "/".join(entity), type or "", after, limit)
+            # A run is told of by the engine mostly, and that is not in the index.
+            about = "/".join(entity)
+            indexed = is_indexed(type or "workflow", about)
+            found = await self._one("events_about", about, type or "", after, limit, indexed)
         return list(map(decode_event, found))
 
     async def events_by_time(
@@ -296,7 +299,9 @@ class RedisReads(Store):
         return None if found is None else decode_event(found)
 
     async def latest(self, topic: str, entity: str) -> EventRecord | None:
-        found = await self._one("next_event", topic, entity, 0, -1, True, True)
+        found = await self._one(
+            "next_event", topic, entity, 0, -1, True, True, is_indexed(topic, entity)
+        )
         return None if found is None else decode_event(found)
 
     async def queue_items(self, queue: str, after: int, limit: int) -> list[ItemRecord]:

@@ -42,6 +42,7 @@ from perdure.store.redis.connecting import (
     connect,
     is_lost,
     parse_url,
+    refuses_all,
     run_script,
 )
 from perdure.store.redis.fetching import Fetcher, Question, Reply
@@ -60,7 +61,7 @@ log = logging.getLogger("perdure.store.redis")
 # How long the owner of a parked run may take to answer a call, before anybody may claim the run.
 _sticky_us: Final = 250_000
 # Batches are settled within a minute. Old ones are forgotten once in so many commits, the first time a little earlier.
-_commits_kept_us: Final = 3600 * 1_000_000
+_commits_kept_us: Final = 600 * 1_000_000
 _commits_between_prunings: Final = 1000
 _commits_before_first_pruning: Final = 100
 _pruned_max: Final = 10_000
@@ -68,6 +69,7 @@ _disowned_max: Final = 1000
 # Who has all others wait is given up on after this: it decides and writes one batch meanwhile.
 _alone_ms: Final = 5000
 _pause_s: Final = 0.005
+_unreachable: Final = (exceptions.RedisError, OSError, TimeoutError)
 
 
 class RedisStore(RedisReads, Backend):
@@ -96,7 +98,7 @@ class RedisStore(RedisReads, Backend):
         self._reaching = Reaching(is_lost)
         self._beating: Beating | None = None
         self._refused: str | None = None  # why, once newer code has shut this code out
-        self._server = ""  # the start of it that was greeted last
+        self._server = self._epoch = ""  # the start of it that was greeted last
         self._commits_seen = 0
         self._alone = ""
         self._commits = 0
@@ -113,16 +115,15 @@ class RedisStore(RedisReads, Backend):
             if self._client is not None:
                 return
             self._reaching.patience_s = self.patience_s
+            client = None
             try:
-                client = await connect(self._options)
-            except (exceptions.RedisError, OSError, TimeoutError) as error:
-                raise self._out_of_reach(error) from error
-            try:
-                await check_server(client, self._options, self._layout)
-                await self._greet(client)
+                async with asyncio.timeout(self.patience_s):
+                    client = await connect(self._options)
+                await self._greet(client, self._ids.ulid())
             except BaseException as error:
-                await client.aclose()
-                if isinstance(error, exceptions.RedisError | OSError | TimeoutError):
+                if client is not None:
+                    await client.aclose()
+                if isinstance(error, _unreachable):
                     raise self._out_of_reach(error) from error
                 raise
             self._client = client
@@ -132,17 +133,29 @@ class RedisStore(RedisReads, Backend):
                 self._hints = Hints(self._options, channel, self._ids.ulid(), self._heard)
                 await self._hints.open()
 
-    async def _greet(self, client: Client) -> None:
-        """Learn what the server has kept; raises StoreRefused if this code may not use it."""
-        greeted = await opening.greet(client, self._layout, self._ids.ulid)
-        self._clock.learn(greeted.clock)
-        if self._server not in ("", greeted.server):
-            self._decider.known.forget()
-            if greeted.began < self._commits_seen:
-                await self._rewind(client, greeted)
-        self._server = greeted.server
+    async def _greet(self, client: Client, new_id: str = "") -> None:
+        """Check the server and learn what it has kept; raises StoreRefused if it, or this code, must not be used.
 
-    async def _rewind(self, client: Client, greeted: opening.Greeted) -> None:
+        A namespace is made only if it is given an id.
+        """
+        async with asyncio.timeout(self.patience_s):
+            await check_server(client, self._options, self._layout)
+            greeted = await opening.greet(client, self._layout, new_id, self._epoch)
+            self._clock.learn(greeted.clock)
+            if self._epoch not in ("", greeted.epoch):
+                self._decider.known.forget()
+                if greeted.began is not None and greeted.began < self._commits_seen:
+                    await self._rewind(client, greeted, self._commits_seen - greeted.began)
+        self._server, self._epoch = greeted.server, greeted.epoch
+
+    async def _greet_again(self, client: Client) -> None:
+        """Raises StoreRefused, also if the server is out of reach."""
+        try:
+            await self._reaching.until_reached(lambda: self._greet(client))
+        except _unreachable as error:
+            raise self._out_of_reach(error, passing=True) from error
+
+    async def _rewind(self, client: Client, greeted: opening.Greeted, lost: int) -> None:
         """What this process has seen is gone: it must not go on from there, with no run that it has in memory."""
         if self.worker_id is not None:
             taken = _disowned_max
@@ -154,7 +167,7 @@ class RedisStore(RedisReads, Backend):
         log.error(
             "%s has lost its last writes, at least %d batches: the ledger ends at %d, and was seen to end at %d",
             self.url,
-            self._commits_seen - greeted.began,
+            lost,
             greeted.head,
             seen,
         )
@@ -166,6 +179,8 @@ class RedisStore(RedisReads, Backend):
         self._lost_lease()
 
     def _out_of_reach(self, error: BaseException, *, passing: bool = False) -> StoreRefused:
+        if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
+            return StoreRefused(f"{self.url} does not let this user in: {error}")
         reason = f"{self.url} cannot be reached: {error or type(error).__name__}"
         return StoreRefused(reason, passing=passing)
 
@@ -263,9 +278,9 @@ class RedisStore(RedisReads, Backend):
         try:
             await self._fetcher.fetch(self._ask_now, looks, needs)
         except StoreRefused as error:
-            raise StoreBusy(f"the server cannot be reached: {error}") from error
-        except exceptions.RedisError as error:
-            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+            raise (StoreBusy if error.passing else BatchFailed)(error.reason) from error
+        except NotRunning as error:
+            raise BatchFailed(str(error)) from error
 
     async def commit(self, changes: Changes) -> Written | Conflict:
         client = self._check_writable()
@@ -283,7 +298,10 @@ class RedisStore(RedisReads, Backend):
                 case b"alone":
                     await asyncio.sleep(_pause_s)
                 case b"restarted":
-                    await self._reaching.until_reached(lambda: self._greet(client))
+                    try:
+                        await self._greet_again(client)
+                    except StoreRefused as error:
+                        raise StoreBusy(error.reason) from error
                     # All that is known may be of what is gone.
                     return everything(changes)
                 case b"settled":
@@ -294,7 +312,12 @@ class RedisStore(RedisReads, Backend):
     async def _write(self, client: Client, changes: Changes) -> list[Any]:
         try:
             argument = argument_of(
-                self._layout, changes, server=self._server, alone=self._alone, now=self._clock.now()
+                self._layout,
+                changes,
+                server=self._server,
+                epoch=self._epoch,
+                alone=self._alone,
+                now=self._clock.now(),
             )
         except ValueError as error:
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
@@ -304,9 +327,19 @@ class RedisStore(RedisReads, Backend):
         except BaseException as error:
             if is_lost(error):
                 return await self._learn_the_answer(changes, error)
+            if refuses_all(error):
+                raise StoreBusy(f"{type(error).__name__}: {error}") from error
             if isinstance(error, exceptions.RedisError):
-                raise BatchFailed(f"{type(error).__name__}: {error}") from error
+                raise await self._how_it_failed(changes, error) from error
             raise
+
+    async def _how_it_failed(self, changes: Changes, error: Exception) -> Exception:
+        """A script that stops cannot be undone: it does so before its first write, unless our keys are not ours."""
+        reason = f"{type(error).__name__}: {error}"
+        if await self._settle(changes.batch_id, BatchUnknown(reason)) is None:
+            return BatchFailed(reason)
+        log.critical("a batch was written in part: keys of %s are not ours: %s", self.url, error)
+        return BatchUnknown(reason)
 
     def _written(self, rest: list[Any]) -> Written:
         head, commits, claimed = rest
@@ -408,7 +441,7 @@ class RedisStore(RedisReads, Backend):
         client = self._client
         if server != self._server and client is not None:
             async with self._decider.turn:  # not while a batch is decided on what is known
-                await self._reaching.until_reached(lambda: self._greet(client))
+                await self._greet_again(client)
 
     async def _ask(self, questions: Sequence[Question]) -> Reply:
         self._check_process()
@@ -417,11 +450,12 @@ class RedisStore(RedisReads, Backend):
         return await self._ask_now(questions)
 
     async def _ask_now(self, questions: Sequence[Question]) -> Reply:
-        clock, head, commits, answers, insides = await self._scripted(
+        clock, head, commits, epoch, answers, insides = await self._scripted(
             "ask", msgspec.msgpack.encode(questions)
         )
         self._clock.learn(int(clock))
-        self._commits_seen = max(self._commits_seen, int(commits))
+        if epoch.decode() == self._epoch:  # of another one nothing is lost that we have seen
+            self._commits_seen = max(self._commits_seen, int(commits))
         return Reply(int(clock), int(head), int(commits), answers, insides)
 
     async def _scripted(self, name: str, *arguments: Any) -> Any:
@@ -440,4 +474,8 @@ class RedisStore(RedisReads, Backend):
         except BaseException as error:
             if is_lost(error):
                 raise self._out_of_reach(error, passing=True) from error
+            if isinstance(error, exceptions.RedisError):
+                passing = refuses_all(error)
+                reason = f"{self.url} does not answer: {type(error).__name__}: {error}"
+                raise StoreRefused(reason, passing=passing) from error
             raise

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from perdure.model import ops
 from perdure.model.records import (
+    EventRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -30,7 +31,7 @@ from perdure.model.status import TERMINAL
 from perdure.store.optimistic.changes import UNPLACED, Changes, RunChange
 from perdure.store.optimistic.placing import MARK
 from perdure.store.redis import rows
-from perdure.store.redis.layout import SEP, Layout, moment, place
+from perdure.store.redis.layout import SEP, Layout, is_indexed, moment, place
 from perdure.store.redis.rows import text
 
 Value = str | list[Any]
@@ -46,9 +47,11 @@ _wait_numbers = re.compile(r'\\"after\\":\[[\d,]*\]')
 _number = re.compile(rf"{MARK}\d{{5}}")
 
 
-def argument_of(layout: Layout, changes: Changes, *, server: str, alone: str, now: int) -> bytes:
+def argument_of(
+    layout: Layout, changes: Changes, *, server: str, epoch: str, alone: str, now: int
+) -> bytes:
     """What the script is given. Raises ValueError for what is no text."""
-    return msgspec.msgpack.encode(_Argument(layout, changes).made(server, alone, now))
+    return msgspec.msgpack.encode(_Argument(layout, changes).made(server, epoch, alone, now))
 
 
 class _Argument:
@@ -65,12 +68,13 @@ class _Argument:
         self._placed: list[list[Any]] = []  # commands whose arguments may be in pieces
         self._counted: dict[str, str] = {}  # hashes whose fields are rows of a table
         self._chosen: list[list[Any]] = []
+        self._superseded: list[list[Any]] = []
         self._results: list[Any] = []  # of steps, in threes: run and generation, field, row
         # Of these the script sees in the end whether there is anything left.
         self._owners: dict[str, None] = {}
         self._touched_queues: dict[str, None] = {}
 
-    def made(self, server: str, alone: str, now: int) -> dict[str, Any]:
+    def made(self, server: str, epoch: str, alone: str, now: int) -> dict[str, Any]:
         changes = self._changes
         for fill in (
             self._units,
@@ -91,6 +95,7 @@ class _Argument:
         return {
             "batch": changes.batch_id,
             "server": server,
+            "epoch": epoch,
             "alone": alone,
             "at": str(changes.now),
             "age": moment(now),
@@ -99,7 +104,12 @@ class _Argument:
             "needs_head": changes.needs_head,
             **self._compared(),
             "forget": changes.gone_runs,
-            "past": [[run_id, str(generation)] for run_id, generation in changes.past_steps],
+            "past": [
+                [run_id, str(generation)]
+                for run_id, generation in changes.past_steps
+                if run_id not in changes.gone_runs
+            ],
+            "superseded": self._superseded,
             "consumers": changes.gone_consumers,
             "subscriptions": changes.gone_subscriptions,
             "adds": adds,
@@ -114,10 +124,11 @@ class _Argument:
                 [
                     one.event_id,
                     one.type,
-                    entity_text(one.entity_type, one.entity_id),
+                    _about(one),
                     moment(one.occurred_at),
                     rows.event_text(one),
                     "1" if one.repeated else "0",
+                    "1" if is_indexed(one.type, _about(one)) else "0",
                 ]
                 for one in changes.new_events
             ],
@@ -337,8 +348,10 @@ class _Argument:
         changes = self._changes
         bumped = {one.run_id for one in changes.runs if one.bump}
         for run_id, generation, path in changes.gone_steps:
+            # Before all else: this very batch may have recorded the path anew.
             self._hash("steps", "open", run_id)[rows.open_field(generation, path)] = None
-            self._hash("steps", "steps", run_id, str(generation))[f"0:{path}"] = None
+            decided = self._key("steps", run_id, str(generation))
+            self._superseded.append(["steps", "HDEL", decided, f"0:{path}"])
         for step in changes.put_steps:
             self._put_step(step, True)
         for step in changes.new_steps:
@@ -552,6 +565,10 @@ class _Argument:
             "now": moment(self._changes.now),
             "of": [f"{name}:{version}" for name, version in dict.fromkeys(op.workflows)],
         }
+
+
+def _about(event: EventRecord) -> str:
+    return entity_text(event.entity_type, event.entity_id)
 
 
 def _unit(kind: str, name: str) -> str:

@@ -15,7 +15,10 @@ local time = clock()
 
 -- --- whether it may be written at all ---
 
-if server() ~= batch.server then
+-- Also one that is the same as ever, if another had its place in between.
+local present = server()
+local meta = call('HMGET', prefix .. 'meta', 'server', 'epoch')
+if present ~= batch.server or meta[1] ~= present or meta[2] ~= batch.epoch then
     return {'restarted', time}
 end
 local holder = call('GET', prefix .. 'alone')
@@ -98,10 +101,15 @@ for _, one in ipairs(batch.absent) do
         return {'taken', time}
     end
 end
--- One checkpoint for each path.
+-- One checkpoint for each path, but for one that this batch has superseded.
+local gone = {}
+for _, one in ipairs(batch.superseded) do
+    gone[one[3] .. '\0' .. one[4]] = true
+end
 for nth = 1, #batch.results, 3 do
-    local there = call('HEXISTS', prefix .. 'steps:' .. batch.results[nth], batch.results[nth + 1])
-    if there == 1 and not is_forgotten(batch.results[nth]) then
+    local key = prefix .. 'steps:' .. batch.results[nth]
+    local there = call('HEXISTS', key, batch.results[nth + 1])
+    if there == 1 and not is_forgotten(batch.results[nth]) and not gone[key .. '\0' .. batch.results[nth + 1]] then
         return {'taken', time}
     end
 end
@@ -226,6 +234,9 @@ for _, rule in ipairs(batch.subscriptions) do
     call('UNLINK', prefix .. 'deferred:of:' .. rule)
 end
 
+for _, command in ipairs(batch.superseded) do
+    carry_out(command)
+end
 for _, command in ipairs(batch.adds) do
     carry_out(command)
 end
@@ -251,6 +262,9 @@ local function take(claim, member)
     local run = string.sub(member, 19)
     local key = prefix .. 'run:' .. run
     local old = call('HMGET', key, 'status', 'owner', 'created')
+    if not old[1] then
+        return nil -- an index that leads nowhere must not stop others
+    end
     if old[1] ~= 'running' then
         call('ZREM', prefix .. 'runs:status:' .. old[1], old[3] .. run)
         call('ZADD', prefix .. 'runs:status:running', '0', old[3] .. run)
@@ -281,7 +295,10 @@ local function make(claim)
     local taken = {}
     for nth = 1, math.min(#due, claim.limit) do
         call('ZREM', due[nth][2], due[nth][1])
-        table.insert(taken, take(claim, due[nth][1]))
+        local row = take(claim, due[nth][1])
+        if row then
+            table.insert(taken, row)
+        end
     end
     local later = ''
     for _, workflow in ipairs(claim.of) do
@@ -325,6 +342,7 @@ if batch.trim > 0 then
             if event[6] ~= '' then
                 call('ZREM', prefix .. 'about:' .. event[6], event[8] .. string.format('%016.0f', position))
                 call('ZREMRANGEBYSCORE', prefix .. 'topic:' .. event[4] .. '\0' .. event[6], '-inf', whole(position))
+                call('ZREM', prefix .. 'entity:' .. event[6], whole(position))
             end
             from = '(' .. one[1]
         end
@@ -348,7 +366,7 @@ if batch.needs_head then
     local ids, times, newest = {}, {}, {}
     for nth, event in ipairs(batch.events) do
         local position = head + nth
-        local id, type, about, occurred, row, repeated = unpack(event)
+        local id, type, about, occurred, row, repeated, indexed = unpack(event)
         newest[type] = whole(position)
         -- Of the new ones too those below the bound are not worth writing.
         if position > batch.trim then
@@ -360,8 +378,9 @@ if batch.needs_head then
             if about ~= '' then
                 call('ZADD', prefix .. 'about:' .. about, '0', member)
                 -- The engine's facts about a run are few: its timeline finds them.
-                if string.sub(about, 1, 4) ~= 'run/' then
+                if indexed == '1' then
                     call('ZADD', prefix .. 'topic:' .. type .. '\0' .. about, whole(position), repeated .. whole(position))
+                    call('ZADD', prefix .. 'entity:' .. about, whole(position), whole(position))
                 end
             end
             table.insert(ids, id)

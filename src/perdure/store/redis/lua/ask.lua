@@ -1,6 +1,6 @@
 -- Questions about the rows, answered from one moment. ARGV[1] is a list of them, {name, arguments…}: one of those below,
 -- or a command of the server. The answer is {clock, where the ledger ends, how many
--- batches there were, answers, insides}, where `insides` has all that belongs to the runs that
+-- batches there were, the epoch, answers, insides}, where `insides` has all that belongs to the runs that
 -- somebody asked for inside, or who wait for what was asked about: that is what ending their wait takes.
 local questions = cmsgpack.unpack(ARGV[1])
 local around, around_ids = {}, {}
@@ -102,7 +102,7 @@ local function first_since(time)
 end
 
 -- The positions of a topic's events after a place, or before one, some at a time: {position, repeats the one before}.
-local function positions_of(topic, about, after, upto, newest)
+local function positions_of(topic, about, after, upto, newest, indexed)
     local found = {}
     if about == '' then
         local key = prefix .. 'type:' .. topic
@@ -111,8 +111,8 @@ local function positions_of(topic, about, after, upto, newest)
         for nth, one in ipairs(page) do
             found[nth] = {number_of(one[1]), one[2][2] == '1'}
         end
-    elseif string.sub(about, 1, 4) == 'run/' then
-        -- Its timeline is short: read whole, then sorted.
+    elseif not indexed then
+        -- One of the engine's facts about a run, whose timeline is short: read whole, then sorted.
         for _, member in ipairs(call('ZRANGE', prefix .. 'about:' .. about, 0, -1)) do
             local position = tonumber(string.sub(member, 19))
             local event = position > after and position <= upto and event_at(position)
@@ -209,17 +209,16 @@ end
 ask.event_at = event_at
 
 -- The first event of a topic after a place, or the newest one. Times are those of recording: they go up with places.
-function ask.next_event(topic, about, after, recorded_by, newest, repeats)
+function ask.next_event(topic, about, after, recorded_by, newest, repeats, indexed)
     local upto = tonumber(call('HGET', prefix .. 'head', 'position') or '0')
     if recorded_by >= 0 then
         upto = math.min(upto, first_since(recorded_by + 1) - 1)
     end
     while true do
-        local page = positions_of(topic, about, after, upto, newest)
+        local page = positions_of(topic, about, after, upto, newest, indexed)
         for _, one in ipairs(page) do
             if repeats or not one[2] then
                 local event = event_at(one[1])
-                -- A run's own facts are not marked in its timeline, and never repeat.
                 if event then
                     return event
                 end
@@ -671,9 +670,18 @@ function ask.events(topic, after, limit)
     return events_at(positions)
 end
 
--- The same about one entity: a timeline is short, so it is read whole.
-function ask.events_about(about, topic, after, limit)
+-- The same about one entity, of one type or all.
+function ask.events_about(about, topic, after, limit, indexed)
     local positions = {}
+    if indexed then
+        local key = topic == '' and 'entity:' .. about or 'topic:' .. topic .. '\0' .. about
+        local found = call('ZRANGEBYSCORE', prefix .. key, '(' .. whole(after), '+inf', 'LIMIT', 0, limit)
+        for nth, member in ipairs(found) do
+            positions[nth] = tonumber(topic == '' and member or string.sub(member, 2))
+        end
+        return events_at(positions)
+    end
+    -- A run, whose timeline is short: read whole.
     for _, member in ipairs(call('ZRANGE', prefix .. 'about:' .. about, 0, -1)) do
         local position = tonumber(string.sub(member, 19))
         if position > after then
@@ -738,4 +746,5 @@ for nth, run in ipairs(around) do
 end
 
 local ends = call('HMGET', prefix .. 'head', 'position', 'commits')
-return {clock(), ends[1] or '0', ends[2] or '0', answers, insides}
+local epoch = call('HGET', prefix .. 'meta', 'epoch') or '0'
+return {clock(), ends[1] or '0', ends[2] or '0', epoch, answers, insides}

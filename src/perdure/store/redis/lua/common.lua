@@ -1,9 +1,9 @@
--- What every script begins with. KEYS[1] is the hash tag of the namespace: it says which node is meant, and all other
--- keys begin with it.
+-- What every script begins with. KEYS[1] is <tag>:meta, a key that is always there: it says which node is meant, and all
+-- other keys begin as it does. (A key that never exists would be looked for elsewhere while a slot is moved.)
 --
 -- Rows are texts that nobody here looks into. Numbers that may be greater than 2^53 (versions, fences) stay texts; a
 -- number becomes a text by `whole`, never by itself, which would round it.
-local prefix = KEYS[1] .. ':'
+local prefix = string.sub(KEYS[1], 1, -5)
 local call = redis.call
 
 local function whole(number)

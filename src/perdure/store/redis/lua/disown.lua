@@ -7,5 +7,7 @@ for _, run in ipairs(held) do
     call('HINCRBY', key, 'change', 1)
     call('ZREM', prefix .. 'held:' .. ARGV[1], run)
 end
-call('HINCRBY', prefix .. 'counts', 'workers', -call('HDEL', prefix .. 'workers', ARGV[1]))
+if call('HDEL', prefix .. 'workers', ARGV[1]) == 1 then
+    call('HINCRBY', prefix .. 'counts', 'workers', '-1')
+end
 return #held
