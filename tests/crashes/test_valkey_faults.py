@@ -7,7 +7,11 @@ whole earlier state, from which everything goes on.
 
 import asyncio
 import functools
+import os
 import random
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,9 @@ from servers.valkey import ValkeyProcess
 
 from crashes.crew import until
 from perdure import App, Context, LedgerRewound, RunNotFound, Signal, StoreRefused, step, workflow
+from perdure.model.ops import Beat, StartRun
+from perdure.store.base import BatchUnknown, StoreBusy
+from perdure.store.redis.store import RedisStore
 from perdure.testing.conformance import check_invariants
 
 go = Signal("go", int)
@@ -198,3 +205,127 @@ async def test_a_server_that_may_lose_writes_is_refused_unless_that_is_accepted(
             store = redis_store(f"{server.url}?durability=relaxed")
             await store.open()
             await store.close()
+
+
+# --- what is a loss, and what is none --------------------------------------------------------------
+
+
+async def many(store: RedisStore, count: int) -> None:
+    """So many batches."""
+    for _ in range(count):
+        await store.apply(store._ids.ulid(), [Beat(worker_id="w", lease_us=1_000_000)])
+
+
+async def again(server: ValkeyProcess) -> None:
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+
+
+@asynccontextmanager
+async def two_stores(server: ValkeyProcess) -> AsyncIterator[tuple[RedisStore, RedisStore]]:
+    one, other = (redis_store(f"{server.url}?durability=relaxed") for _ in range(2))
+    await one.open()
+    await other.open()
+    try:
+        yield one, other
+    finally:
+        await one.close()
+        await other.close()
+
+
+async def test_a_clean_restart_is_no_loss_though_others_have_gone_on(
+    valkey_process: ValkeyProcess,
+) -> None:
+    async with two_stores(valkey_process) as (one, other):
+        await many(one, 3)
+        for _ in range(3):
+            await again(valkey_process)
+            await many(other, 5)
+            await one.look()
+            await one.span()
+            await many(one, 1)
+            assert (one.rewound, other.rewound) == (None, None)
+
+
+async def test_a_loss_is_noticed_by_who_slept_through_another_restart(premises: Premises) -> None:
+    with ValkeyProcess(premises, {"appendfsync": "everysec"}) as server:
+        async with two_stores(server) as (sleeper, other):
+            await many(sleeper, 1)
+            kept = log_of(server).stat().st_size
+            await many(sleeper, 5)
+            await cut(server, kept)
+            await many(other, 20)  # more than were lost
+            await again(server)
+            await many(other, 1)
+            assert sleeper.rewound is None
+            await many(sleeper, 1)
+            assert sleeper.rewound is not None
+
+
+async def test_a_server_whose_place_another_had_meanwhile_is_greeted_anew(
+    valkey_process: ValkeyProcess,
+) -> None:
+    """A primary that failed, was a replica of the one that took over, and is the primary again: of the same start."""
+    async with two_stores(valkey_process) as (one, _):
+        await many(one, 4)
+        with valkey_process.address.client() as client:
+            # As the other one has left it: with fewer batches, and greeted by those who went on there.
+            client.hset(one._key("head"), "commits", "2")
+            client.hset(one._key("meta"), mapping={"server": "other", "epoch": "2", "began:2": "2"})
+        await many(one, 1)
+        assert one.rewound is not None
+
+
+# --- a server that is not well ---------------------------------------------------------------------
+
+
+async def test_a_full_memory_refuses_a_batch_whole_and_passes(
+    valkey_process: ValkeyProcess,
+) -> None:
+    async with app_on(valkey_process.url, worker=False, store_timeout="2s") as app:
+        await app.start(patient, 1, id="before")
+        with valkey_process.address.client() as client:
+            client.config_set("maxmemory", "1")
+            for asked in (app.start(patient, 2, id="during"), app.signal("before", go, 1)):
+                with pytest.raises(StoreRefused) as refused:
+                    await asked
+                assert refused.value.passing
+            assert await app.run("before").status() == "ready"
+            client.config_set("maxmemory", "0")
+        assert (await app.start(patient, 2, id="during")).created
+        assert await check_invariants(app._engine().store) == []
+
+
+async def test_a_server_that_stands_still_is_not_waited_for_without_end(
+    valkey_process: ValkeyProcess,
+) -> None:
+    os.kill(valkey_process.pid, signal.SIGSTOP)
+    try:
+        store = redis_store(valkey_process.url)
+        store.patience_s = 0.5
+        with pytest.raises(StoreRefused, match="cannot be reached"):
+            await store.open()
+    finally:
+        os.kill(valkey_process.pid, signal.SIGCONT)
+
+
+async def test_a_batch_that_stops_half_way_is_not_said_to_have_done_nothing(
+    valkey_process: ValkeyProcess,
+) -> None:
+    """Somebody else has a key of that name."""
+    async with two_stores(valkey_process) as (store, _):
+        with valkey_process.address.client() as client:
+            client.sadd(store._key("events"), "mine")
+        op = StartRun(run_id="r", workflow="w", version=1, input="[]")
+        with pytest.raises(BatchUnknown):
+            await store.apply("b", [op])
+
+
+async def test_after_a_restart_a_server_is_judged_anew(premises: Premises) -> None:
+    with ValkeyProcess(premises) as server:
+        async with two_stores(server) as (store, _):
+            await asyncio.to_thread(server.kill)
+            server._settings["maxmemory-policy"] = "allkeys-lru"
+            await asyncio.to_thread(server.start)
+            with pytest.raises(StoreBusy, match="runs would vanish"):
+                await many(store, 1)

@@ -1,5 +1,6 @@
 """Opening a store on Redis: what a URL may say, which servers are refused, and what a namespace says of itself."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -56,6 +57,27 @@ def test_no_message_shows_a_password() -> None:
         parse_url("redis://me:secret@host?durability=maybe")
     assert "secret" not in str(refused.value)
     assert "secret" not in repr(App("redis://me:secret@host"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:sec/ret@host:port",
+        "redis://:se#cret@host",
+        "redis://me:secret@[::1",
+        "redis://host?ssl_password=secret&colour=blue",
+        "redis://host?pass%77ord=secret&colour=blue",
+    ],
+)
+def test_nor_a_password_that_is_no_good(url: str) -> None:
+    with pytest.raises(StoreRefused) as refused:
+        parse_url(url)
+    assert not re.search("sec|cret", str(refused.value))
+
+
+def test_options_that_are_ours_are_not_overridden() -> None:
+    with pytest.raises(StoreRefused, match="decode_responses is not yours to choose"):
+        parse_url("redis://host?decode_responses=true")
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys"])

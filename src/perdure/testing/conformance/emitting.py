@@ -228,6 +228,16 @@ class TestEmit(Subject):
         assert (answer.resumed, await d.status("r1")) == (0, "waiting")
         assert [one.repeated for one in await d.facts("stock.level")] == [False, True]
 
+    async def test_a_repeat_about_a_run_ends_no_later_wait_either(self, d: Driver) -> None:
+        for _ in range(2):
+            await d.emit("stock.level", "7", entity="run/other", repeats="ignore")
+        await d.start("r1")
+        level = topic("stock.level", entity="run/other", since="ever")
+        await d.suspend("r1", wait("w1", level))
+        assert (await d.step("r1", "w1")).state == "done"
+        await d.suspend("r1", wait("w2", level))
+        assert (await d.step("r1", "w2")).state == "open"
+
     async def test_what_differs_from_the_last_one_is_no_repeat(self, d: Driver) -> None:
         for payload in ("7", "8", "7", "7", "8"):
             await d.emit("stock.level", payload, repeats="ignore")
