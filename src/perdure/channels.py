@@ -254,8 +254,12 @@ class Topic(_Typed[T]):
         deliver: Deliver = "next",
     ) -> "Waitable[T]": ...
 
+    # Of one input first: for pyright the parameter of a lambda is Any only then.
     @overload
-    def about(self, entity: Callable[..., str]) -> "AboutInput": ...
+    def about(self, entity: Callable[[Any], str]) -> "AboutInput": ...
+
+    @overload
+    def about(self, entity: Callable[..., str]) -> "AboutInput": ...  # type: ignore[overload-cannot-match]
 
     def about(
         self,

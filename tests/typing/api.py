@@ -508,3 +508,52 @@ async def transactions(ctx: Context, order: Order) -> None:
 
     await ctx.transaction(noted, "order")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await ctx.transaction(plainly_noted)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+# --- deadlines, debounced starts, events that cancel --------------------------------------------------
+
+
+def two_entity(order: Order, word: str) -> str:
+    return word
+
+
+def order_entity(order: Order) -> str:
+    return f"order/{order.sku}"
+
+
+@reading.workflow(cancel_on=paid)
+async def stopped(ctx: Context, order: Order) -> int:
+    assert_type(await ctx.call(ship, order, deadline="2h", entity="order/1"), int)
+    await ctx.start(ship, order, deadline=timedelta(hours=2))
+    await ctx.start(ship, order, deadline=[2])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return 1
+
+
+@reading.workflow(
+    cancel_on=[
+        paid,
+        paid.about("sku/7"),
+        paid.about(order_entity),
+        paid.about(lambda order: "a/b"),
+        paid.about(two_entity),
+    ]
+)
+async def stopped_by_any(ctx: Context, order: Order) -> int:
+    return 1
+
+
+reading.workflow(cancel_on="order.paid")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+paid.about(order_entity, since="now")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+paid.about(len)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+async def put_off(at: datetime) -> None:
+    order = Order("a", 1)
+    assert_type(await reading.start(stopped, order, deadline="2h"), RunHandle[int])
+    assert_type(await reading.start(stopped, order, deadline=at), RunHandle[int])
+    handle = await reading.start(stopped, order, debounce="5s", debounce_max=60, key="k")
+    assert_type(handle, RunHandle[int])
+    assert_type((await handle.info()).deadline_at, datetime | None)
+    await reading.start(stopped, order, debounce=at, key="k")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await reading.start(stopped, order, debounce="5s", connection=object())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    paid.about(order_entity) | paid  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue, reportUnusedExpression]
