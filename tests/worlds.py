@@ -123,6 +123,7 @@ class Stage(World):
         await asyncio.gather(*tasks, return_exceptions=True)
         worker.timers._alarm.clear()
         worker.schedules._alarm.clear()
+        worker.lines._alarm.clear()
         worker.outbox._alarm.clear()
         worker._claim_alarm.clear()
         worker._bodies._pool.shutdown(wait=False, cancel_futures=True)

@@ -36,6 +36,7 @@ from perdure.errors import (
     StoreRefused,
     Undecodable,
     UnknownConsumer,
+    UnknownPool,
     UnknownSchedule,
     UnknownSignal,
     UnknownSubscription,
@@ -63,6 +64,7 @@ from perdure.model.outcomes import (
     Trimmed,
 )
 from perdure.model.policy import Retry
+from perdure.pools import Pool
 from perdure.registry import Step, Workflow, step, workflow
 from perdure.runtime.context import Context
 from perdure.runtime.steps import StepInfo, step_info
@@ -75,11 +77,13 @@ from perdure.views import (
     HistoryEntry,
     Page,
     ParkedEvent,
+    PoolInfo,
     QueueItem,
     Refused,
     RunInfo,
     ScheduleInfo,
     SignalStatus,
+    SlotWait,
     SubscriptionInfo,
     Waiting,
 )
@@ -130,6 +134,8 @@ __all__ = [
     "ParkedEvent",
     "PerdureError",
     "Permanent",
+    "Pool",
+    "PoolInfo",
     "Queue",
     "QueueItem",
     "Queued",
@@ -148,6 +154,7 @@ __all__ = [
     "SignalClosed",
     "SignalStatus",
     "SignalTaken",
+    "SlotWait",
     "Step",
     "StepFailed",
     "StepInfo",
@@ -158,6 +165,7 @@ __all__ = [
     "Trimmed",
     "Undecodable",
     "UnknownConsumer",
+    "UnknownPool",
     "UnknownSchedule",
     "UnknownSignal",
     "UnknownSubscription",

@@ -43,6 +43,8 @@ from perdure.model.limits import BadValue, check_entity, check_name, check_run_i
 from perdure.model.outcomes import Accepted, Queued, Refusal, Sent, Started
 from perdure.model.policy import Retry
 from perdure.model.status import Status
+from perdure.pooling import Pooling, pool_row, slot_waits
+from perdure.pools import Pool, checked_pools
 from perdure.posting import post
 from perdure.reading import Reading
 from perdure.registry import (
@@ -77,6 +79,7 @@ from perdure.views import (
     run_info,
     signal_status,
     waiting,
+    waiting_in_line,
     watcher_place,
 )
 
@@ -92,7 +95,7 @@ AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 _credentials = re.compile(r"//[^/]*@")
 
 
-class App(Telling, Reading, Scheduling):
+class App(Telling, Reading, Scheduling, Pooling):
     """Your workflows on a store. Use it as `async with app:`."""
 
     def __init__(
@@ -105,6 +108,7 @@ class App(Telling, Reading, Scheduling):
         resident: int = limits.resident_runs_default,
         concurrency: int = limits.active_runs_default,
         threads: int = limits.step_threads_default,
+        pools: Sequence[Pool | str] | None = None,
         keep: Duration | None = None,
         lifecycle: bool = True,
         store_timeout: Duration = "30s",
@@ -128,6 +132,7 @@ class App(Telling, Reading, Scheduling):
             resident=resident,
             concurrency=concurrency,
             threads=threads,
+            pools=None if pools is None else checked_pools(pools),
             keep=keep,
             lifecycle=lifecycle,
             store_timeout=store_timeout,
@@ -188,6 +193,7 @@ class App(Telling, Reading, Scheduling):
         version: int = 1,
         signals: Iterable[Signal[Any]] | None = None,
         cancel_on: Canceller | Iterable[Canceller] = (),
+        pool: Pool | str = "",
     ) -> WorkflowDecorator: ...
     def workflow(self, function: Any = None, **options: Any) -> Any:
         """Make an async function a workflow of this app: `@app.workflow` or `@app.workflow(signals=[…])`."""
@@ -271,6 +277,9 @@ class App(Telling, Reading, Scheduling):
         deadline: datetime | Duration | None = None,
         debounce: Duration | None = None,
         debounce_max: Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
         connection: None = None,
     ) -> RunHandle[R]: ...
     @overload
@@ -284,6 +293,9 @@ class App(Telling, Reading, Scheduling):
         entity: str | None = None,
         start_at: datetime | Duration | None = None,
         deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
         connection: Any,
     ) -> Accepted: ...
     async def start(
@@ -298,6 +310,9 @@ class App(Telling, Reading, Scheduling):
         deadline: datetime | Duration | None = None,
         debounce: Duration | None = None,
         debounce_max: Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
         connection: Any = None,
     ) -> RunHandle[R] | Accepted:
         """Start a run, or find it: the same id or key gives the run that exists (`created` is False then).
@@ -305,6 +320,7 @@ class App(Telling, Reading, Scheduling):
         If it has not ended by its `deadline` it is cancelled; a duration counts from when it may begin. With
         `debounce="5s"` it begins so long after the last call with this key, with the input of that call, and no later
         than `debounce_max` after the first.
+        It is in the workflow's own pool unless you name another ("" for none); `pool_key` and `priority` count there.
         With a `connection` of your own: once you commit, if you do. It is `Accepted`, and `target` the run's id.
         """
         engine = self._engine()
@@ -312,7 +328,9 @@ class App(Telling, Reading, Scheduling):
         text, values = encoded_input(found, args)
         if connection is not None or debounce is not None or debounce_max is not None:
             op = start_op(
-                engine, found, text, id, key, tags, entity, start_at, deadline, claim=False
+                *(engine, found, text, id, key, tags, entity, start_at, deadline),
+                *(pool, pool_key, priority),
+                claim=False,
             )
             if debounce is not None:
                 op = debounced(
@@ -323,7 +341,10 @@ class App(Telling, Reading, Scheduling):
             if connection is not None:
                 return await post(engine, connection, op, self._clock.now())
         else:
-            op = start_op(engine, found, text, id, key, tags, entity, start_at, deadline)
+            op = start_op(
+                *(engine, found, text, id, key, tags, entity, start_at, deadline),
+                *(pool, pool_key, priority),
+            )
         ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
         outcome = await engine.coordinator.submit(op, listener(engine, op), values)
         if isinstance(outcome, Refusal):
@@ -350,6 +371,9 @@ class App(Telling, Reading, Scheduling):
         tags: dict[str, str] | None = None,
         entity: str | None = None,
         deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
     ) -> tuple[RunHandle[R], Sent]:
         """Find or start the run and signal it, in one commit."""
         engine = self._engine()
@@ -358,7 +382,10 @@ class App(Telling, Reading, Scheduling):
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
         send = await send_op(engine, id, signal, payload, key, None, True)
-        start = start_op(engine, found, text, id, None, tags, entity, None, deadline)
+        start = start_op(
+            *(engine, found, text, id, None, tags, entity, None, deadline),
+            *(pool, pool_key, priority),
+        )
         ending = engine.coordinator.hub.ending(start.run_id)
         outcome = await engine.coordinator.submit(
             ops.SignalWithStart(start=start, signal=send), listener(engine, start), values
@@ -518,7 +545,13 @@ class App(Telling, Reading, Scheduling):
     async def waiting(self, run_id: str) -> list[Waiting]:
         """What a run waits for."""
         store = self._engine().store
-        await self._require(store, run_id)
+        run = await store.run(check_run_id(run_id))
+        if run is None:
+            raise RunNotFound(run_id)
+        if run.line_at is not None:
+            pool = await pool_row(store, run.pool)
+            waits = await slot_waits(store, pool, [run], self._clock.now())
+            return [waiting_in_line(waits[run_id])]
         return [waiting(one) for one in await store.waiting(run_id) if not one.is_standing]
 
     async def find_waiting(

@@ -33,7 +33,9 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
 from perdure.model.records import ScheduleRecord
+from perdure.pools import Pool, declared_by, served_by
 from perdure.registry import Registry
+from perdure.runtime.lines import declare as declare_pools
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.upkeep import Upkeep
@@ -49,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     resident: int
     concurrency: int
     threads: int
+    pools: tuple[Pool | str, ...] | None
     keep: Duration | None
     lifecycle: bool
     store_timeout: Duration
@@ -113,6 +116,7 @@ class Engine(NamedTuple):
     desk: Desk
     consumers: Consumers | None  # only beside a worker
     hints: Hints
+    declared_pools: tuple[tuple[str, str | None], ...]
 
 
 # --- whether it is open, and for whom ---
@@ -245,8 +249,9 @@ async def _made(
         worker.recovery.hearers += [matcher.on_look, consumers.on_look]
         worker.on_renewed.append(consumers.on_renewed)
     hints = Hints(store, coordinator, worker, upkeep)
+    pools = _declared_pools(settings, registry)
     return Engine(
-        registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers, hints
+        registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers, hints, pools
     )
 
 
@@ -278,7 +283,26 @@ def _worker(
         lease_s=settings.lease_s,
         check_filter=_check_filter,
         schedules=schedules,
+        declared_pools=_declared_pools(settings, registry),
+        pools=_served_pools(settings, registry),
     )
+
+
+def _declared_pools(settings: Settings, registry: Registry) -> tuple[tuple[str, str | None], ...]:
+    """What this app says about pools: where it serves them, and where its workflows use them."""
+    return declared_by([*(settings.pools or ()), *(one.declared_pool for one in registry.all())])
+
+
+def _served_pools(settings: Settings, registry: Registry) -> frozenset[str] | None:
+    served = served_by(settings.pools)
+    left = [one.name for one in registry.all() if served is not None and one.pool not in served]
+    if left:
+        log.warning(
+            "this worker serves only the pools %s, so runs of %s are left to others ('' stands for runs in no pool)",
+            sorted(served or ()),
+            ", ".join(map(repr, left)),
+        )
+    return served
 
 
 def _check_filter(text: str) -> None:
@@ -292,6 +316,7 @@ async def _start(engine: Engine) -> None:
         if engine.matcher is not None:
             await engine.matcher.start()
     else:
+        await declare_pools(engine.coordinator, engine.declared_pools)
         await _declare(engine)
     if engine.consumers is not None:
         await engine.consumers.start()

@@ -7,7 +7,7 @@ PerdureError
 ├── AmbiguousSignal, SignalTaken, SignalClosed, NotWaiting, Overloaded
 ├── StepFailed, WaitTimeout (also a TimeoutError)
 ├── NonDeterminism, Undecodable, ForeignAwait
-├── UnknownConsumer, UnknownSubscription, UnknownSchedule, CursorTooOld, BatchClosed
+├── UnknownConsumer, UnknownSubscription, UnknownSchedule, UnknownPool, CursorTooOld, BatchClosed
 ├── OutcomeUnknown, StoreRefused
 └── NotRunning, WrongLoop, AfterFork
 Permanent, RetryAfter          raised by users inside steps
@@ -112,6 +112,17 @@ class UnknownSchedule(PerdureError, LookupError):
         self.name = name
         super().__init__(
             f"there is no schedule {name!r}; `await app.schedules()` lists those there are"
+        )
+
+
+class UnknownPool(PerdureError, LookupError):
+    """Nobody has declared a pool of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"there is no pool {name!r}; `await app.pools()` lists those there are. Declare it in code, with "
+            "@app.workflow(pool=…) or App(pools=[…]), or make it with app.set_pool"
         )
 
 
@@ -342,6 +353,8 @@ def _by_code(
             return UnknownConsumer(name)
         case "no_schedule":
             return UnknownSchedule(name)
+        case "no_pool":
+            return UnknownPool(detail)
         case "cursor_too_old":
             return CursorTooOld(name, int(detail))
         case _:

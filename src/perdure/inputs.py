@@ -23,12 +23,15 @@ from perdure.model.limits import (
     check_entity,
     check_key,
     check_name,
+    check_pool_key,
+    check_priority,
     check_run_id,
     check_tags,
 )
 from perdure.model.records import CancelEntry, WorkflowRecord
 from perdure.model.status import LIVE, TERMINAL, Status
 from perdure.model.topics import check_emitted
+from perdure.pools import Pool, checked_pool
 from perdure.registry import Registry, Workflow
 
 T = TypeVar("T")
@@ -117,6 +120,9 @@ def new_start(
     tags: dict[str, str] | None,
     entity: str | None,
     deadline: datetime | Duration | None = None,
+    pool: Pool | str | None = None,
+    pool_key: str = "",
+    priority: int = 0,
 ) -> ops.StartRun:
     """A start as it is submitted: nobody owns the run yet. `new_id` is for one that is given no id."""
     entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
@@ -134,6 +140,9 @@ def new_start(
         deadline_at=deadline_at,
         deadline_us=deadline_us,
         cancel_on=cancellers_of(workflow, input, entity or "") if workflow.cancel_on else None,
+        pool=workflow.pool if pool is None else pool_name(pool),
+        pool_key=pool_key and check_pool_key(pool_key),
+        priority=priority and check_priority(priority),
     )
 
 
@@ -183,6 +192,12 @@ def _cancellers_text(workflow: str, entries: list[CancelEntry], entity: str) -> 
             )
         found.append((entry.topic, about))
     return msgspec.json.encode(found).decode() if found else None
+
+
+def pool_name(pool: Pool | str) -> str:
+    """The name of a pool that a start names; "" for none."""
+    found = checked_pool(pool)
+    return "" if found is None else found.name
 
 
 def new_signal(

@@ -22,6 +22,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name
 from perdure.model.policy import NO_RETRY, Retry
 from perdure.model.records import CancelEntry, SignalEntry, WorkflowRecord
+from perdure.pools import Pool, checked_pool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,6 +114,7 @@ class Workflow(Generic[R, *Ts]):
         version: int = 1,
         signals: Iterable[Signal[Any]] | None = None,
         cancel_on: Canceller | Iterable[Canceller] = (),
+        pool: Pool | str = "",
     ) -> None:
         self.name = check_name("workflow", name or _name_of(function, "workflow"))
         if not inspect.iscoroutinefunction(function):
@@ -128,6 +130,8 @@ class Workflow(Generic[R, *Ts]):
         _check_takes_context(self.name, function)
         self.function = function
         self.version = version
+        self.declared_pool = checked_pool(pool)
+        self.pool = "" if self.declared_pool is None else self.declared_pool.name
         self.signals = _checked_signals(self.name, signals)
         self.strict_signals = signals is not None
         self.cancel_on = _checked_cancellers(self.name, cancel_on)
@@ -156,6 +160,7 @@ class Workflow(Generic[R, *Ts]):
             cancel_on=encode([one for one, _ in self.cancel_on]).decode()
             if self.cancel_on
             else None,
+            pool=self.pool,
         )
 
     def __repr__(self) -> str:
@@ -339,6 +344,10 @@ class Registry:
         """Of each workflow the newest version: what is started when no version is said."""
         return tuple(one.key for one in self._newest.values())
 
+    def newest_pools(self) -> tuple[tuple[str, str], ...]:
+        """Of those that have one, the pool: workflow, pool."""
+        return tuple((one.name, one.pool) for one in self._newest.values() if one.pool)
+
     def all(self) -> list["Workflow[Any, *tuple[Any, ...]]"]:
         return list(self._by_key.values())
 
@@ -407,6 +416,7 @@ def workflow(
     version: int = 1,
     signals: Iterable[Signal[Any]] | None = None,
     cancel_on: Canceller | Iterable[Canceller] = (),
+    pool: Pool | str = "",
 ) -> WorkflowDecorator: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
     """Make an async function a workflow, to be added to an app with `app.add`."""

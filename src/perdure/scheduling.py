@@ -190,11 +190,13 @@ class Scheduling:
         engine = self._engine()
         row = await _scheduled(engine.store, name)
         run_id = f"{row.name}@{engine.ids.ulid()}"
+        version, pool = await self._version(engine, row.workflow)
         trigger = ops.TriggerSchedule(
             name=row.name,
             run_id=run_id,
             workflow=row.workflow,
-            version=await self._version(engine, row.workflow),
+            version=version,
+            pool=pool,
         )
         here = self.registry.has(row.workflow)
         codec = self.registry.newest(row.workflow).codec if here else _untyped
@@ -220,7 +222,7 @@ class Scheduling:
         if checked_flag("dry_run", dry_run):
             existing = await _known_ticks(engine.store, row, ticks)
             return Backfilled(ticks=len(ticks), started=len(ticks) - existing, existing=existing)
-        version = await self._version(engine, row.workflow)
+        version, pool = await self._version(engine, row.workflow)
         started = existing = 0
         # As many ops as there are ticks for, each a bounded commit.
         while ticks and after < ticks[-1]:
@@ -231,6 +233,7 @@ class Scheduling:
                 after=after,
                 until=ticks[-1],
                 limit=limits.schedule_starts_per_commit,
+                pool=pool,
             )
             outcome = await engine.coordinator.submit(fill)
             if not isinstance(outcome, Filled):
@@ -242,11 +245,13 @@ class Scheduling:
         left = len(ticks) - started - existing
         return Backfilled(ticks=len(ticks), started=started, existing=existing, left=left)
 
-    async def _version(self, engine: Engine, workflow: str) -> int:
-        """The newest version of a workflow that is here, or that another process has declared."""
+    async def _version(self, engine: Engine, workflow: str) -> tuple[int, str]:
+        """The newest version of a workflow that is here, or that another process has declared, and its pool."""
         if self.registry.has(workflow):
-            return self.registry.newest(workflow).version
-        return (await _declared_elsewhere(engine.store, workflow)).version
+            here = self.registry.newest(workflow)
+            return here.version, here.pool
+        elsewhere = await _declared_elsewhere(engine.store, workflow)
+        return elsewhere.version, elsewhere.pool
 
 
 def _checked_name(name: Any) -> str:

@@ -16,6 +16,7 @@ from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue
+from perdure.pools import Pool
 from perdure.registry import Workflow
 
 
@@ -29,6 +30,9 @@ def start_op(
     entity: str | None,
     start_at: datetime | Duration | None,
     deadline: datetime | Duration | None = None,
+    pool: Pool | str | None = None,
+    pool_key: str = "",
+    priority: int = 0,
     *,
     claim: bool = True,
 ) -> ops.StartRun:
@@ -38,10 +42,13 @@ def start_op(
     """
     at = from_datetime(start_at) if isinstance(start_at, datetime) else None
     delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
-    op = new_start(engine.ids.ulid, workflow, input, id, key, tags, entity, deadline)
+    op = new_start(
+        *(engine.ids.ulid, workflow, input, id, key, tags, entity, deadline),
+        *(pool, pool_key, priority),
+    )
     # Nothing may be refused after this: a place that is kept must be given back by the commit.
     worker = engine.worker
-    claim = claim and worker is not None and start_at is None and worker.reserve()
+    claim = claim and worker is not None and start_at is None and worker.reserve(op.pool)
     if worker is None or not claim:
         return op if start_at is None else replace(op, start_at=at, delay_us=delay)
     return replace(op, owner=worker.worker_id, fence=engine.ids.fence())

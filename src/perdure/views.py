@@ -11,6 +11,7 @@ from perdure.model import limits
 from perdure.model.clock import to_datetime
 from perdure.model.cron import parse_cron
 from perdure.model.limits import BadValue
+from perdure.model.pools import decode_limits, decode_state, limits_of, why
 from perdure.model.records import (
     BufferPolicy,
     CatchUp,
@@ -21,6 +22,7 @@ from perdure.model.records import (
     ItemRecord,
     Overlap,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -32,6 +34,7 @@ from perdure.model.records import (
 )
 from perdure.model.status import Status
 from perdure.model.ticks import calendar_of, interval_of
+from perdure.store.base import Standing
 
 T = TypeVar("T")
 Row = TypeVar("Row")
@@ -113,6 +116,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: str | None
     event_id: str | None = None  # the event that a subscription started it for
     deadline_at: datetime | None = None  # it is cancelled then, if it has not ended
+    pool: str | None = None
+    pool_key: str | None = None
+    priority: int = 0
+    in_line_since: datetime | None = None  # for a slot of its pool; `app.waiting` says why
 
 
 def run_info(run: RunRecord) -> RunInfo:
@@ -124,13 +131,19 @@ def run_info(run: RunRecord) -> RunInfo:
         generation=run.generation,
         created_at=to_datetime(run.created_at),
         finished_at=_moment(run.finished_at),
-        starts_at=_moment(run.ready_at) if run.status == "ready" else None,
+        starts_at=_moment(run.ready_at if run.line_at is None else run.line_at)
+        if run.status == "ready"
+        else None,
         reason=run.reason,
         tags=msgspec.json.decode(run.tags) if run.tags else {},
         entity=entity_text(run.entity_type, run.entity_id) or None,
         parent_id=run.parent_run_id,
         event_id=run.event_id,
         deadline_at=_moment(run.deadline_at),
+        pool=run.pool or None,
+        pool_key=run.pool_key or None,
+        priority=run.priority,
+        in_line_since=_moment(run.line_at),
     )
 
 
@@ -178,12 +191,13 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     path: str
-    kind: Literal["signal", "run", "timer", "retry", "topic", "queue"]
+    kind: Literal["signal", "run", "timer", "retry", "topic", "queue", "slot"]
     target: str
     since: datetime
     until: datetime | None
     entity: str | None = None  # of a topic
     where: str | None = None  # the filter of a topic
+    reason: str | None = None  # why a slot of its pool is not to be had
 
 
 def waiting(watcher: WatcherRecord) -> Waiting:
@@ -202,6 +216,79 @@ def waiting(watcher: WatcherRecord) -> Waiting:
 def watcher_place(watcher: WatcherRecord) -> tuple[int, str, str, int]:
     """Where it stands in a listing, longest waiting first."""
     return watcher.opened_at, watcher.run_id, watcher.path, watcher.ix
+
+
+class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool: its limits as they count now, slots that are taken, how many runs wait for one and since when.
+
+    `declared` are the limits that code said last, if they differ: `reset_pool` sets them again.
+    """
+
+    name: str
+    limit: int | None
+    per_key: int | None
+    rate: str | None
+    per_key_rate: str | None
+    taken: int
+    waiting: int
+    waiting_since: datetime | None
+    next_at: datetime | None  # when its rate lets the next one begin, if that is still to come
+    declared: dict[str, Any] | None
+
+
+def pool_info(row: PoolRecord, standing: Standing, now: int) -> PoolInfo:
+    bounds = limits_of(row)
+    rate = bounds.rate
+    next_at = 0 if rate is None else rate.next_at(decode_state(standing.state).tat)
+    code = None if row.declared in (None, row.limits) else decode_limits(row.declared or "{}")
+    return PoolInfo(
+        name=row.name,
+        **bounds.said(),
+        taken=standing.taken,
+        waiting=standing.waiting,
+        waiting_since=_moment(standing.oldest_at),
+        next_at=to_datetime(next_at) if next_at > now else None,
+        declared=None if code is None else code.said(),
+    )
+
+
+class SlotWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that stands in the line of its pool: since when, and why. `begun` ones go before new ones."""
+
+    run_id: str
+    pool: str
+    key: str | None
+    priority: int
+    begun: bool
+    since: datetime
+    reason: str
+
+
+def slot_wait(run: RunRecord, row: PoolRecord, standing: Standing, now: int) -> SlotWait:
+    tat = decode_state(standing.state).tat
+    of_key = standing.keys.get(run.pool_key, (0, None))
+    return SlotWait(
+        run_id=run.run_id,
+        pool=run.pool,
+        key=run.pool_key or None,
+        priority=run.priority,
+        begun=run.admitted,
+        since=to_datetime(run.line_at or 0),
+        reason=why(run, limits_of(row), standing.taken, of_key, tat, now),
+    )
+
+
+def waiting_in_line(one: SlotWait) -> Waiting:
+    """The same among what a run can wait for."""
+    return Waiting(
+        run_id=one.run_id,
+        path="",
+        kind="slot",
+        target=one.pool,
+        since=one.since,
+        until=None,
+        reason=one.reason,
+    )
 
 
 class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True):

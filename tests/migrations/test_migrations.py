@@ -19,14 +19,14 @@ from perdure.store.sqlite import opening
 # What a real one might do: new columns and tables, and rows that are rewritten.
 _migration = """
 -- A comment; before the statements.
-alter table runs add column priority integer not null default 5;
+alter table runs add column urgency integer not null default 5;
 create table notes (
     run_id text primary key,
     text text not null
 ) strict, without rowid;
 insert into notes select run_id, 'was ' || status from runs;
-update runs set priority = 7 where status = 'paused';
-create index runs_by_priority on runs (priority, run_id);
+update runs set urgency = 7 where status = 'paused';
+create index runs_by_urgency on runs (urgency, run_id);
 create trigger notes_follow after insert on runs
 begin
     insert or ignore into notes values (new.run_id, 'new; fresh');
@@ -105,8 +105,7 @@ async def test_waiting_runs_survive_a_migration_and_finish(
         check_state(connection)
         assert _schema(connection)[0] == next_schema
         assert (
-            rows(connection, "select priority from runs where run_id = 'paused'")[0]["priority"]
-            == 7
+            rows(connection, "select urgency from runs where run_id = 'paused'")[0]["urgency"] == 7
         )
 
 

@@ -30,6 +30,8 @@ from perdure import (
     NotFound,
     Page,
     ParkedEvent,
+    Pool,
+    PoolInfo,
     Queue,
     Queued,
     QueueItem,
@@ -41,6 +43,7 @@ from perdure import (
     ScheduleInfo,
     Signal,
     SignalStatus,
+    SlotWait,
     Step,
     StepInfo,
     TimedOut,
@@ -73,11 +76,11 @@ class Approval:
     ok: bool
 
 
-class Pool:
+class Connections:
     name: str = "pool"
 
 
-app = App("memory://", deps=[Pool()])
+app = App("memory://", deps=[Connections()])
 
 # --- signals and unions --------------------------------------------------------------------------
 
@@ -122,7 +125,7 @@ def count(order: Order) -> int:
 @step
 async def nothing() -> None:
     assert_type(step_info(), StepInfo)
-    assert_type(step_info().dep(Pool), Pool)
+    assert_type(step_info().dep(Connections), Connections)
     assert_type(step_info().idempotency_key, str)
 
 
@@ -211,7 +214,7 @@ async def bare(ctx: Context, order: Order, note: str) -> Payment:
     assert_type(ctx.random(), float)
     assert_type(ctx.ulid(), str)
     assert_type(ctx.run_id, str)
-    assert_type(ctx.dep(Pool), Pool)
+    assert_type(ctx.dep(Connections), Connections)
     ctx.log.info("note %s", note)
     with ctx.scope("packing"):
         pass
@@ -396,7 +399,7 @@ async def health(batch: Batch) -> None:
     for event in batch:
         assert_type(event, Event)
     assert_type(batch[0], Event)
-    assert_type(batch.dep(Pool), Pool)
+    assert_type(batch.dep(Connections), Connections)
     assert_type(batch.start(ship, Order("a", 1), id="x"), str)
     batch.start(ship, "a")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
     batch.signal("x", Signal("go", int), 1)
@@ -463,6 +466,31 @@ async def scheduled(since: datetime) -> None:
     await reading.resume_schedule("hourly", "why")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
+# --- pools --------------------------------------------------------------------------------------------
+
+gpu = Pool("gpu", limit=4, per_key=1, rate="100/1m", per_key_rate="5/1s")
+pooled = App(pools=[gpu, "mail", ""])
+Pool("gpu", limit="4")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+Pool("gpu", 4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+App(pools=[4])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+@pooled.workflow(pool=gpu)
+async def rendered(ctx: Context, scene: str) -> int:
+    assert_type(await ctx.call(rendered, "child", pool_key="a", priority=1), int)
+    return 1
+
+
+async def in_pools() -> None:
+    run = await pooled.start(rendered, "a", pool=gpu, pool_key="tenant-7", priority=5)
+    assert_type(run, RunHandle[int])
+    await pooled.start(rendered, "a", priority="high")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    assert_type(await pooled.set_pool("gpu", limit=8, rate=None), PoolInfo)
+    assert_type(await pooled.reset_pool(gpu), PoolInfo)
+    assert_type(await pooled.pools(), list[PoolInfo])
+    assert_type(await pooled.waiting_for_slot(gpu, limit=5), Page[SlotWait])
+
+
 # --- transactions of one's own ------------------------------------------------------------------------
 
 
@@ -492,7 +520,7 @@ def plainly_noted(tx: sqlite3.Connection, order: Order) -> str:
     return order.sku
 
 
-async def noted_by_a_server(tx: Pool, order: Order, *, count: int) -> bool:
+async def noted_by_a_server(tx: Connections, order: Order, *, count: int) -> bool:
     return True
 
 

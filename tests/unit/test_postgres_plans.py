@@ -33,15 +33,18 @@ large = ("runs", "steps", "watchers", "events", "signals", "keys", "queue_items"
 _fill = f"""
 insert into {{s}}.runs (
     run_id, workflow, version, status, input, created_at, generation, owner, fence, revision, ready_at, finished_at,
-    pause_requested, cancel_requested, parent_run_id, entity_type, entity_id, root_id, depth, position, change, seq
+    pause_requested, cancel_requested, parent_run_id, entity_type, entity_id, root_id, depth, position, change, seq,
+    pool, pool_key, line_at, admitted
 )
 select 'run-' || n, 'flow-' || n % 5, 1,
     case when n % 10 < 6 then 'completed' when n % 10 = 6 then 'failed' when n % 10 = 7 then 'running'
          when n % 10 = 8 then 'waiting' else 'ready' end,
-    'null', n, 1, case when n % 10 = 7 then 'worker-' || n % 3 end, 1, 0, case when n % 10 = 9 then n end,
+    'null', n, 1, case when n % 10 = 7 then 'worker-' || n % 3 end, 1, 0, case when n % 20 = 9 then n end,
     case when n % 10 < 7 then n end, false, false, case when n % 2 = 0 then 'run-' || n / 2 end,
     case when n % 4 = 0 then 'sku' end, case when n % 4 = 0 then (n % 1000)::text end,
-    case when n % 4 = 1 then 'root-' || n end, 0, n, 1, n
+    case when n % 4 = 1 then 'root-' || n end, 0, n, 1, n,
+    case when n % 20 >= 15 then 'pool-' || n % 3 else '' end, 'key-' || n % 50, case when n % 20 = 19 then n end,
+    n % 40 < 20
 from generate_series(1, {rows}) as n;
 insert into {{s}}.steps (
     run_id, generation, path, kind, name, state, seq, attempt, started_at, superseded
@@ -161,6 +164,11 @@ _values = {
     "before": "500",
     "limit": "10",
     "position": "500",
+    "pool": "pool-1",
+    "pools": '{pool-1,""}',
+    "key": "key-19",
+    "begun": "true",
+    "line_at": "500",
     "opened_at": "500",
     "statuses": "{failed,waiting}",
 }
@@ -302,12 +310,18 @@ _found_by = {
     "orphans": ("runs_running", "(owner = o.owner)"),
     "ready": (
         "runs_ready",
-        "(workflow = known.name) AND (version = known.version) AND (ready_at <=",
+        "(pool = s.pool) AND (workflow = known.name) AND (version = known.version) AND (ready_at <=",
     ),
     "ready_later": (
         "runs_ready",
-        "(workflow = known.name) AND (version = known.version) AND (ready_at >",
+        "(pool = s.pool) AND (workflow = known.name) AND (version = known.version) AND (ready_at >",
     ),
+    "slots": ("runs_with_slot", "(pool = "),
+    "line_keys": ("runs_in_line", "(pool_key = k.key)"),
+    "line_runs": ("runs_in_line", "(admitted >="),
+    "lines": ("runs_in_line_by_age", "(pool = l.name)"),
+    "standing": ("runs_with_slot", "(pool_key = a.key)"),
+    "page_line": ("runs_in_line_by_age", "ROW(line_at, run_id) >"),
     "finished": ("runs_by_parent", "(parent_run_id = r.run_id)"),
     "expired_keys": ("keys_by_expiry", "(expires_at <="),
     "keys_have_expired": ("keys_by_expiry", ""),
@@ -437,6 +451,7 @@ _inside = {
         "delete from queue_items as i": {"queue_items_pkey"},
         "with due as materialized": {"runs_ready", "runs_pkey", "steps_pkey"},
         "r.ready_at > p_now": {"runs_ready"},
+        "with recursive found (pool)": {"runs_ready"},
         "delete from keys where run_id": {"keys_by_run"},
         "delete from steps where run_id": {"steps_pkey"},
         "delete from signals where run_id": {"signals_by_run"},

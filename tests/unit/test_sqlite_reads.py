@@ -329,11 +329,32 @@ async def test_ready_runs_of_unknown_workflows_are_never_walked_over(
     """One seek for each workflow that the worker knows, whatever else is ready."""
     plan = await store._read(lambda sql: _plan(sql, queries[name]))
     looks = [line for line in plan if "INDEX runs_ready" in line]
-    known = [line for line in looks if "(workflow=? AND version=? AND ready_at" in line]
+    known = [line for line in looks if "(pool=? AND workflow=? AND version=? AND ready_at" in line]
     assert len(known) == 1, plan
-    assert len(looks) == (2 if name == "look" else 1), plan  # look: one may ask for all workflows
-    if name == "ready_runs":  # only the merge is sorted
-        assert sum("TEMP B-TREE" in line for line in plan) == 1, plan
+    # look: one may ask for all workflows; and which pools have ready runs is found by hopping along the index.
+    assert len(looks) == (4 if name == "look" else 1), plan
+    if name == "ready_runs":  # only the merge is sorted: within each pool, and by turns
+        assert sum("TEMP B-TREE" in line for line in plan) == 2, plan
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("slots_taken", "runs_with_slot (pool=?)"),
+        ("line_keys", "runs_in_line (pool=? AND pool_key>?)"),
+        ("line_keys", "runs_in_line (pool=? AND pool_key=? AND admitted>?)"),
+        ("line_runs", "runs_in_line (pool=? AND pool_key=? AND admitted>?)"),
+        ("lines", "runs_in_line_by_age (pool=? AND line_at"),
+        ("lines", "runs_begun_in_line (pool=?)"),
+        ("page_line", "runs_in_line_by_age (pool=? AND (line_at,run_id)>(?,?))"),
+    ],
+)
+async def test_a_line_is_found_by_its_index(store: SqliteStore, name: str, place: str) -> None:
+    plan = await store._read(lambda sql: _plan(sql, queries[name]))
+    assert any(place in line for line in plan), plan
+    assert not any("TEMP B-TREE" in line for line in plan if name in ("line_runs", "page_line")), (
+        plan
+    )
 
 
 def _shapes() -> list[str]:

@@ -23,9 +23,11 @@ from perdure.inputs import (
     new_start,
 )
 from perdure.model import limits, ops
+from perdure.model.duration import Duration
 from perdure.model.events import Cause, Event
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
+from perdure.pools import Pool
 from perdure.registry import Registry, Workflow
 
 T = TypeVar("T")
@@ -96,13 +98,20 @@ class Batch(Sequence[Event]):
         key: str | None = None,
         tags: dict[str, str] | None = None,
         entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
         cause: Event | None = None,
     ) -> str:
         """Start a run; gives its id, which is another if the key finds a run that exists."""
         event = self._led_by(cause)
         found = self._desk.registry.of(workflow)
         text, _ = encoded_input(found, args)
-        made = new_start(self._desk.ids.ulid, found, text, id, key, tags, entity)
+        made = new_start(
+            *(self._desk.ids.ulid, found, text, id, key, tags, entity, deadline),
+            *(pool, pool_key, priority),
+        )
         op = replace(
             made,
             key=None if made.key is None else made.key + self._key_suffix,

@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from perdure.model.cron import parse_cron
-from perdure.model.records import ConsumerRecord
+from perdure.model.pools import limits_of, try_at
+from perdure.model.records import ConsumerRecord, LineLook
 from perdure.store.base import Store
 
 stalled_us = 3600 * 1_000_000
@@ -18,6 +19,10 @@ stalled_us = 3600 * 1_000_000
 _ready_us = 3600 * 1_000_000
 # A schedule whose tick nobody deals with for so long: no worker that knows its workflow is there.
 _overdue_us = 300 * 1_000_000
+
+
+# Somebody who stands in line for so long though there is room: no worker serves the pool, or knows the workflow.
+_line_us = 300 * 1_000_000
 
 
 class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +52,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     deferred: int
     dead_letters: int
     schedule_late_s: float | None  # how long the tick that is due longest waits to be dealt with
+    in_line_s: dict[str, float]  # by pool, how long the first in its line waits for a slot
 
 
 async def measure(store: Store, now: int, position_of: Callable[[str], int | None]) -> Health:
@@ -63,6 +69,8 @@ async def measure(store: Store, now: int, position_of: Callable[[str], int | Non
         reasons.append(
             f"a schedule is due since {late_us // 1_000_000} s and no worker starts its workflow"
         )
+    lines = await store.lines()
+    reasons += [words for one in lines if (words := _line_reason(one, now)) is not None]
     return Health(
         status="degraded" if reasons else "ok",
         reasons=reasons,
@@ -73,7 +81,18 @@ async def measure(store: Store, now: int, position_of: Callable[[str], int | Non
         deferred=vitals.deferred,
         dead_letters=vitals.dead_letters,
         schedule_late_s=late_us / 1_000_000 if late_us else None,
+        in_line_s={one.name: max(0, now - one.oldest_at) / 1_000_000 for one in lines},
     )
+
+
+def _line_reason(line: LineLook, now: int) -> str | None:
+    """What is wrong with a line: its first one waits for long, though a slot is free and no rate is in its way."""
+    waited_us, free_at = now - line.oldest_at, try_at(line)
+    bounds = limits_of(line.pool)
+    by_key = bounds.per_key is not None or bounds.per_key_rate is not None
+    if waited_us <= _line_us or free_at is None or free_at > now or by_key:
+        return None
+    return f"a run stands in line of pool {line.name!r} since {waited_us // 1_000_000} s, and slots are free"
 
 
 async def consumers_health(

@@ -159,7 +159,7 @@ def start_of(
 ) -> ops.StartRun:
     """The start that a matching event asks for; raises Unstartable."""
     try:
-        version, text = _input(row, rule, record, event, known)
+        version, pool, text = _input(row, rule, record, event, known)
         cancel_on = _cancellers(row, record, text, known)
         key = rule.key_of(record, event)
     except (Unstartable, *ENDS_THE_PROCESS):
@@ -180,6 +180,7 @@ def start_of(
         root_id=event.root_id,
         depth=record.depth + 1,
         cancel_on=cancel_on,
+        pool=pool,
     )
 
 
@@ -197,20 +198,21 @@ def told(error: BaseException) -> str:
 
 def _input(
     row: SubscriptionRecord, rule: Rule, record: EventRecord, event: Event, known: Known
-) -> tuple[int, str]:
-    """The version to start, and its input as stored."""
+) -> tuple[int, str, str]:
+    """The version to start, its pool, and its input as stored."""
     try:
         workflow = known.registry.newest(row.workflow)
     except UnknownWorkflow:
         return _foreign_input(row, rule, record, event, known)
     if rule.map is not None:
-        return workflow.version, offered_input(workflow, rule.made(record, event))
+        made = offered_input(workflow, rule.made(record, event))
+        return workflow.version, workflow.pool, made
     args: tuple[Any, ...] = (event,)
     if not workflow.args.params:
         args = ()
     elif workflow.args.params[0].hint is Any:
         args = (msgspec.to_builtins(event),)  # a place without a type holds plain JSON
-    return workflow.version, encoded_input(workflow, args)[0]
+    return workflow.version, workflow.pool, encoded_input(workflow, args)[0]
 
 
 def _cancellers(
@@ -226,7 +228,7 @@ def _cancellers(
 
 def _foreign_input(
     row: SubscriptionRecord, rule: Rule, record: EventRecord, event: Event, known: Known
-) -> tuple[int, str]:
+) -> tuple[int, str, str]:
     """For a workflow that only other processes have: JSON, checked by the schema in the catalogue."""
     line = known.catalogue.get(row.workflow)
     if line is None:
@@ -241,4 +243,4 @@ def _foreign_input(
     errors = check_schema(schema, text)
     if errors:
         raise InvalidPayload(f"the input of workflow {row.workflow!r}", errors)
-    return line.version, text
+    return line.version, line.pool, text

@@ -152,6 +152,19 @@ cancel_on_max = 16
 debounce_us_max = 7 * 24 * 3600 * 1_000_000
 debounce_times_default = 10
 
+# Slots of a pool, or of a key of it: taken ones are counted with each admission. Who needs more needs no limit.
+pool_slots_max = 10_000
+# Pools of one store: they are named in code. What comes from data, such as tenants, are keys of a pool.
+pools_max = 1_000
+# A tenant or the like: as long as other names.
+pool_key_bytes_max = 256
+# Enough to order whatever people order, and three digits in an index.
+priority_max = 100
+# Runs that are let through from a line in one commit; the rest follow in commits of their own.
+admitted_per_commit_max = 100
+# Keys of a line that one admission looks at: those that have no room are stepped over, and the next one goes on there.
+admission_keys_max = 256
+
 # Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
 expression_bytes_max = 4096
 # What one evaluation may copy, about in bytes, by an estimate made before it: some tenths of a second.
@@ -225,6 +238,20 @@ def check_run_id(value: object) -> str:
 def check_key(value: object) -> str:
     """An idempotency key: any readable text."""
     return _check_text("key", value, key_bytes_max, "key_bytes_max")
+
+
+def check_pool_key(value: object) -> str:
+    """A key of a pool, such as a tenant: any readable text, and "" for none."""
+    if value == "":
+        return ""
+    return _check_text("pool_key", value, pool_key_bytes_max, "pool_key_bytes_max")
+
+
+def check_priority(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= priority_max:
+        return value
+    bounds = f"from -{priority_max} to {priority_max} (priority_max)"
+    raise BadValue("priority", value, f"must be a whole number {bounds}")
 
 
 def check_trace(value: object) -> str:

@@ -13,6 +13,7 @@ from typing import ClassVar, Generic, TypeVar
 import msgspec
 
 from perdure.model.outcomes import (
+    Admitted,
     Claimed,
     Counted,
     CursorMoved,
@@ -39,6 +40,7 @@ from perdure.model.records import (
     DeferredRecord,
     OnEnd,
     ParkedRecord,
+    PoolRecord,
     Repeats,
     ScheduleRecord,
     StepKind,
@@ -126,6 +128,9 @@ class StartRun(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
     event_id: str | None = None  # the event that a subscription starts it for,
     root_id: str | None = None  # the first event of the chain that led to that one,
     depth: int = 0  # and how many starts lie between
+    pool: str = ""
+    pool_key: str = ""
+    priority: int = 0
 
 
 class SignalWithStart(
@@ -138,12 +143,13 @@ class SignalWithStart(
 
 
 class ClaimRuns(Op[Claimed], frozen=True, kw_only=True, gc=False):
-    """Take up to `limit` ready runs of workflows that this worker knows."""
+    """Take up to `limit` ready runs of workflows that this worker knows: by turns from the pools that it serves."""
 
     worker_id: str
     fence: int
     limit: int
     workflows: tuple[tuple[str, int], ...]
+    pools: tuple[str, ...] | None = None  # None: all; "" are the runs that are in none
 
 
 class Beat(Op[Counted], frozen=True, kw_only=True, gc=False):
@@ -572,6 +578,7 @@ class FireSchedules(Op[Fired], frozen=True, kw_only=True, gc=False):
 
     limit: int
     workflows: tuple[tuple[str, int], ...]
+    pools: tuple[tuple[str, str], ...] = ()  # of those that have one: workflow, pool
 
 
 class TriggerSchedule(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
@@ -581,6 +588,7 @@ class TriggerSchedule(Op[Started | Refusal], frozen=True, kw_only=True, gc=False
     run_id: str
     workflow: str
     version: int
+    pool: str = ""
 
 
 class BackfillSchedule(Op[Filled | Refusal], frozen=True, kw_only=True, gc=False):
@@ -593,6 +601,36 @@ class BackfillSchedule(Op[Filled | Refusal], frozen=True, kw_only=True, gc=False
     after: int
     until: int
     limit: int
+    pool: str = ""
+
+
+# --- pools -------------------------------------------------------------------------------------------
+
+
+class DeclarePools(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Record the pools that code names: (name, limits as JSON, None where it only names one).
+
+    What code says counts when it is new, or differs from what code said last: else what was set since stays.
+    """
+
+    pools: tuple[tuple[str, str | None], ...]
+
+
+class SetPool(Op[PoolRecord | Refusal], frozen=True, kw_only=True, gc=False):
+    """Set the limits of a pool, which is made if it is new; None: as code declared them. Takes nobody's slot away."""
+
+    name: str
+    limits: str | None  # JSON
+    fields: tuple[str, ...] = ()  # which of them are set; the others stay
+
+
+class AdmitRuns(Op[Admitted], frozen=True, kw_only=True, gc=False):
+    """Let up to `limit` runs of these workflows through from a pool's line, as far as its limits allow: by turns from
+    its keys. From then on they hold a slot and can be claimed."""
+
+    pool: str
+    limit: int
+    workflows: tuple[tuple[str, int], ...]
 
 
 # --- the store itself --------------------------------------------------------------------------------

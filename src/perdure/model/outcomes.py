@@ -27,6 +27,7 @@ RefusalCode = Literal[
     "cursor_too_old",
     "too_deep",
     "no_schedule",
+    "no_pool",
 ]
 
 
@@ -198,6 +199,14 @@ class Filled(msgspec.Struct, frozen=True, gc=False):
     full: bool = False
 
 
+class Admitted(msgspec.Struct, frozen=True, gc=False):
+    """How many runs were let through from a line; when a rate lets the next one through; whether to ask again."""
+
+    count: int
+    next_at: int | None = None
+    more: bool = False
+
+
 class Wake(msgspec.Struct, frozen=True, gc=False):
     """What a commit means for somebody else.
 
@@ -207,6 +216,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     match: a wait with a filter was opened by the run.
     consumer: somebody steered the consumer, or changed the subscriptions.
     schedule: one was made or changed, or a tick of it may start now: it is due `at`.
+    line: in the line of the pool `run_id` something may move, from `at` on.
     events: the ledger has grown, up to the position `at`. Only from another process: here each commit shows it.
     look: another process has done something that nobody told of. Likewise.
 
@@ -224,6 +234,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
         "match",
         "consumer",
         "schedule",
+        "line",
         "events",
         "look",
     ]

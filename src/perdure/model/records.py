@@ -84,6 +84,12 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replaced: int | None = (
         None  # how often a later call of a debounced start has replaced its input
     )
+    pool: str = ""  # "": none, and no bounds
+    pool_key: str = ""  # the tenant, or whatever the pool is shared by
+    priority: int = 0  # among runs of the same key in line: higher first
+    # Since when it stands in its pool's line, or from when on, if it is to start later; it cannot be claimed then.
+    line_at: int | None = None
+    admitted: bool = True  # False: born into a line, and not let through yet
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -303,6 +309,8 @@ class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     strict_signals: bool  # it declared its signals, so any other name is unknown
     cancel_on: str | None = None  # JSON: list of CancelEntry
 
+    pool: str = ""  # that its runs are in, unless their starter says otherwise
+
 
 class CancelEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A topic whose events cancel the runs of a workflow, as the catalogue knows it.
@@ -391,6 +399,26 @@ class DeferredRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     event_id: str
     reason: Literal["fanout", "root", "depth", "code"]
     deferred_at: int
+
+
+class PoolRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What runs share, and how much of it there is (model/pools.py)."""
+
+    name: str
+    limits: str  # JSON: as they count now
+    declared: str | None  # JSON: as code said last; None if code said nothing
+    created_at: int
+
+
+class LineLook(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A pool in whose line somebody stands, as a look shows it."""
+
+    name: str
+    pool: PoolRecord | None
+    oldest_at: int  # since when the first one stands there, or from when on
+    begun: bool  # whether one of those in line has begun before: rates do not concern it
+    taken: int  # slots
+    state: str | None  # LineState as JSON
 
 
 class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -26,7 +26,8 @@ _ENDS: Final[frozenset[str]] = frozenset({"completed", "failed", "cancelled"})
 
 # from -> to. "terminated" can be reached from every live status: that is what terminate is for.
 MOVES: Final[dict[str, frozenset[str]]] = {
-    "ready": frozenset({"running", "paused", "terminated"}),
+    # Cancelled at once is one that stands in line for the first time: no code of it has run that could clean up.
+    "ready": frozenset({"running", "paused", "cancelled", "terminated"}),
     "running": frozenset({"ready", "waiting", "sleeping", "paused", "terminated"}) | _ENDS,
     "waiting": frozenset({"ready", "running", "sleeping", "paused", "terminated"}),
     "sleeping": frozenset({"ready", "running", "waiting", "paused", "terminated"}),

@@ -60,6 +60,7 @@ from perdure.model.ops import ContinueAs, Emit
 from perdure.model.outcomes import Sent, Taken, Told
 from perdure.model.records import Condition
 from perdure.model.ticks import tick_of
+from perdure.pools import Pool
 from perdure.registry import Step, Workflow
 from perdure.runtime.calls import (
     ContinueCall,
@@ -366,11 +367,16 @@ class Context:
         tags: dict[str, str] | None = None,
         entity: str | None = None,
         deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
     ) -> Durable[RunEnd[R]]:
         """Start a child run, once. What comes back can be waited for. At its `deadline` it is cancelled."""
         workflow = self._execution.host.registry.of(workflow)
         path = self._execution.current_branch().allocate(workflow.name)
-        return self._start(path, workflow, args, id, key, tags, entity, deadline)
+        return self._start(
+            *(path, workflow, args, id, key, tags, entity, deadline), *(pool, pool_key, priority)
+        )
 
     def _start(
         self,
@@ -382,10 +388,16 @@ class Context:
         tags: dict[str, str] | None = None,
         entity: str | None = None,
         deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
     ) -> Durable[RunEnd[R]]:
         execution = self._execution
         text, _ = encoded_input(workflow, args)
-        made = new_start(self.ulid, workflow, text, id, key, tags, entity, deadline)
+        made = new_start(
+            *(self.ulid, workflow, text, id, key, tags, entity, deadline),
+            *(pool, pool_key, priority),
+        )
         # Not fresh: the id is the same on every replay.
         op = replace(made, fresh=False, parent_run_id=execution.run_id, parent_path=path)
         read = read_child(workflow.codec)
@@ -398,6 +410,9 @@ class Context:
         id: str | None = None,
         entity: str | None = None,
         deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
     ) -> Coroutine[Any, Any, R]:
         """Start a child run and wait for its result; its failure is raised here as RunFailed.
 
@@ -406,19 +421,26 @@ class Context:
         workflow = self._execution.host.registry.of(workflow)
         path = self._execution.current_branch().allocate(workflow.name)
         result_path = self._execution.current_branch().allocate(f"{workflow.name}.result")
-        return self._call(path, result_path, workflow, args, id, entity, deadline)
+        start = self._start(
+            path,
+            workflow,
+            args,
+            id,
+            entity=entity,
+            deadline=deadline,
+            pool=pool,
+            pool_key=pool_key,
+            priority=priority,
+        )
+        return self._call(start, result_path, workflow)
 
     async def _call(
         self,
-        path: str,
+        start: Durable[RunEnd[R]],
         result_path: str,
         workflow: Workflow[R, *tuple[Any, ...]],
-        args: tuple[Any, ...],
-        id: str | None,
-        entity: str | None,
-        deadline: datetime | Duration | None,
     ) -> R:
-        child = await self._start(path, workflow, args, id, entity=entity, deadline=deadline)
+        child = await start
         name = f"{workflow.name}.result"
         result: R = await WaitCall(self._execution, result_path, name, child.clauses())
         return result

@@ -9,7 +9,7 @@ writes nothing.
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import OutcomeUnknown, StoreRefused
@@ -41,6 +41,7 @@ class Recovery(Service):
         jitter: Callable[[], float],
         poll_s: float,
         workflows: Callable[[], tuple[tuple[str, int], ...]],
+        pools: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
         self._store = store
@@ -49,6 +50,7 @@ class Recovery(Service):
         self._jitter = jitter
         self._poll_s = poll_s
         self._workflows = workflows
+        self._pools = pools
         self._swept = ""
         self._missed = asyncio.Event()
         self.hearers: list[Hear] = []
@@ -81,7 +83,7 @@ class Recovery(Service):
     async def look(self, *, thorough: bool) -> None:
         """Ask what there is to do; tell the others, adopt what dead workers left, heal a slice of the parked runs."""
         held_as = self._lease.held_as
-        look = await self._store.look(self._workflows(), self._swept, _sweep_runs)
+        look = await self._store.look(self._workflows(), self._swept, _sweep_runs, self._pools)
         self._swept = look.swept
         self._lease.check(look, held_as)
         # Before anything is written: a recovery that the store refuses must not keep the rest waiting.

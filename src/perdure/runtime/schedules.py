@@ -69,7 +69,9 @@ class Schedules(Service):
     async def _fire(self) -> None:
         while True:
             fire = ops.FireSchedules(
-                limit=limits.schedule_starts_per_commit, workflows=self._registry.newest_keys()
+                limit=limits.schedule_starts_per_commit,
+                workflows=self._registry.newest_keys(),
+                pools=self._registry.newest_pools(),
             )
             fired = await self._coordinator.submit(fire)
             if fired.next_at is None:

@@ -1,9 +1,9 @@
 """The worker: holds runs in memory, and claims those that are ready.
 
 A run it owns stays with it while it waits, up to a bound; then the least recently used goes, and comes back by claim
-and replay. Nothing depends on what is resident. Deadlines (timers.py), ticks of schedules (schedules.py), the slow loop
-that finds what nobody was told of (recovery.py) and the sends that came with callers' own transactions (outbox.py) are
-its parts.
+and replay. Nothing depends on what is resident. Deadlines (timers.py), ticks of schedules (schedules.py), lines of
+pools (lines.py), the slow loop that finds what nobody was told of (recovery.py) and the sends that came with callers'
+own transactions (outbox.py) are its parts.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from perdure.model.records import RunRecord, ScheduleRecord, StepRecord
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.called import Called
 from perdure.runtime.lease import Lease
+from perdure.runtime.lines import Lines
 from perdure.runtime.outbox import Outbox
 from perdure.runtime.recovery import Recovery
 from perdure.runtime.schedules import Schedules
@@ -67,6 +68,8 @@ class Worker(Service):
         lease_s: float = limits.lease_us_default / 1_000_000,
         check_filter: Callable[[str], None] = lambda text: None,
         schedules: Sequence[ScheduleRecord] = (),
+        declared_pools: Sequence[tuple[str, str | None]] = (),
+        pools: frozenset[str] | None = None,
     ) -> None:
         super().__init__()
         self.registry = registry
@@ -81,6 +84,7 @@ class Worker(Service):
         self._deps = tuple(deps)
         self._resident = resident
         self._concurrency = concurrency
+        self._pools = None if pools is None else tuple(sorted(pools))
         self._executions: dict[str, Execution] = {}
         self._parked: dict[str, Execution] = {}  # in order of use: the first is the least recent
         # Bounded: a function made anew inside a workflow is a new one on every replay.
@@ -102,10 +106,13 @@ class Worker(Service):
         self._bodies = Bodies(clock, die, threads, self._give_birth)
         self.timers = Timers(coordinator, clock)
         self.schedules = Schedules(coordinator, clock, registry, schedules)
+        self.lines = Lines(coordinator, clock, registry.keys, declared_pools, pools)
         self.outbox = Outbox(store, coordinator, clock)
         self._transactions = Transactions(coordinator, clock, self._bodies.failed)
         self._called = Called(store, self._on_seen)
-        self.recovery = Recovery(store, coordinator, self._lease, jitter, poll_s, registry.keys)
+        self.recovery = Recovery(
+            store, coordinator, self._lease, jitter, poll_s, registry.keys, self._pools
+        )
         self.recovery.hearers.append(self._on_look)
         self.post = coordinator.post
         self.run_body = self._bodies.run
@@ -121,6 +128,7 @@ class Worker(Service):
         self._coordinator.hub.attach(self._hear)
         self._coordinator.on_unknown = self._reload_all
         self.timers.start()
+        await self.lines.start()
         await self.schedules.start()
         self.outbox.start()
         self._called.start()
@@ -150,6 +158,7 @@ class Worker(Service):
         await self._called.stop()
         await self.timers.stop()
         await self.schedules.stop()
+        await self.lines.stop()
         await self.outbox.stop()
         self._claim_alarm.clear()
         if self._claim_soon is not None:
@@ -224,6 +233,8 @@ class Worker(Service):
                 self.timers.note(wake.at)
             case "schedule":
                 self.schedules.note(wake.at)
+            case "line":
+                self.lines.note(wake.run_id, wake.at)
             case "fan_out":
                 self._fan_out()
             case "claimed" if wake.owner == self.worker_id:
@@ -299,8 +310,10 @@ class Worker(Service):
 
     # --- claiming ---
 
-    def reserve(self) -> bool:
+    def reserve(self, pool: str = "") -> bool:
         """Whether a run may be born claimed by this worker; if so its place is kept until it begins."""
+        if self._pools is not None and pool not in self._pools:
+            return False
         if self.stopping or not self._lease.is_held or self._active() >= self._concurrency:
             return False
         self._reserved += 1
@@ -345,6 +358,7 @@ class Worker(Service):
             fence=self._ids.fence(),
             limit=max(min(room, limits.batch_ops_max), 0),
             workflows=self.registry.keys(),
+            pools=self._pools,
         )
 
     async def _load_taken(self, run_ids: list[str]) -> None:
@@ -393,7 +407,8 @@ class Worker(Service):
         `args` are what its stored input decodes to.
         """
         started = outcome[0] if type(outcome) is tuple else outcome
-        if isinstance(started, Started) and started.created:
+        # In a pool with limits it is not born claimed but stands in line.
+        if isinstance(started, Started) and started.created and started.run.owner is not None:
             self._coming.add(started.run.run_id)
             self._bodies.begin(started.run, args)
         else:
@@ -617,6 +632,7 @@ class Worker(Service):
             self._fan_out()
         if look.schedule_at is not None:
             self.schedules.note(look.schedule_at)
+        self.lines.note_all(look.lines)
         if look.outbox:
             self.outbox.note()
 
@@ -647,6 +663,7 @@ class Worker(Service):
             and not self._claimable.is_set()
             and self.timers.idle
             and self.schedules.idle
+            and self.lines.idle
             and self.outbox.idle
             and self._called.idle
             and len(self._executions) == len(self._parked)

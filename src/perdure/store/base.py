@@ -22,8 +22,10 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    LineLook,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -99,6 +101,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     fan_out: bool
     outbox: bool
     schedule_at: int | None  # when the first schedule of these workflows is due, now or later
+    lines: tuple[LineLook, ...]  # of all pools in whose line somebody stands, by name
     orphaned: bool
     suspects: tuple[str, ...]
     swept: str
@@ -107,6 +110,17 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     consumers: tuple[ConsumerRecord, ...]
     workers: frozenset[str]  # those that live
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand in a pool: slots that are taken, and who waits for one."""
+
+    taken: int
+    waiting: int
+    oldest_at: int | None  # since when the first one stands in line, or from when on
+    state: str | None  # LineState as JSON
+    # Of the keys that were asked about: slots that are taken, and where its bucket stands, if it has one.
+    keys: dict[str, tuple[int, int | None]]
 
 
 class Rewound(msgspec.Struct, frozen=True, gc=False):
@@ -144,8 +158,8 @@ class Store(ABC):
     # Set by the engine while it is open, called in its loop with what other processes have committed: a hint that may
     # be lost, doubled or late, and that brings neither completion nor run along. To the process of the worker that is
     # `owner`: news, control, ended. To all: ready (one whose time is still to come may be kept back: looks find it),
-    # fan_out, match, consumer, schedule (due `at`), ended (somebody there may await the run), and events, with `at` the
-    # newest position; and look, where it is known that something was done, but not what.
+    # fan_out, match, consumer, schedule (due `at`), line (of a pool), ended (somebody there may await the run), and
+    # events, with `at` the newest position; and look, where it is known that something was done, but not what.
     on_hint: Callable[[Wake], None] | None = None
     # Whether it is ever called: then what is looked for in its stead is looked for less often.
     sends_hints: bool = False
@@ -235,8 +249,9 @@ class Store(ABC):
         workflows: Iterable[tuple[str, int]] | None = None,
         after: str = "",
         limit: int = 0,
+        pools: Iterable[str] | None = None,
     ) -> Look:
-        """What there is to do, in one read; of runs that can be claimed only those of these workflows count.
+        """What there is to do, in one read; of runs that can be claimed only those of these workflows and pools count.
 
         Up to `limit` parked runs after the run `after` are inspected, in an order of the store's own.
         """
@@ -283,6 +298,22 @@ class Store(ABC):
     @abstractmethod
     async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
         """By name, greater than `after`."""
+
+    @abstractmethod
+    async def pools(self) -> list[PoolRecord]:
+        """All pools, by name."""
+
+    @abstractmethod
+    async def lines(self) -> list[LineLook]:
+        """The pools in whose line somebody stands, by name."""
+
+    @abstractmethod
+    async def standing(self, pool: str, keys: Sequence[str]) -> Standing:
+        """How things stand in a pool, and for these keys of it."""
+
+    @abstractmethod
+    async def line(self, pool: str, after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
+        """Who stands in the line of a pool, oldest first; `after` is (line_at, run_id) of the last one seen."""
 
     @abstractmethod
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:

@@ -17,8 +17,10 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     KeyRecord,
+    LineLook,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -46,6 +48,10 @@ decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
 decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
 decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
 decode_schedules = msgspec.json.Decoder(list[ScheduleRecord]).decode
+decode_pools = msgspec.json.Decoder(list[PoolRecord]).decode
+decode_lines = msgspec.json.Decoder(list[LineLook]).decode
+# Of keys of a pool: the key, slots that are taken, and where its bucket stands.
+decode_pool_keys = msgspec.json.Decoder(list[tuple[str, int, str | None]]).decode
 decode_channels = msgspec.json.Decoder(list[ChannelRecord]).decode
 decode_positions = msgspec.json.Decoder(list[int]).decode
 decode_ids = msgspec.json.Decoder(list[str]).decode
@@ -61,6 +67,14 @@ decode_needed = msgspec.json.Decoder(tuple[int, str]).decode
 def first(found: list[Found]) -> Found | None:
     """The one that was asked for, if it is there."""
     return found[0] if found else None
+
+
+def pool_keys(text: str) -> dict[str, tuple[int, int | None]]:
+    """Of keys of a pool: slots that are taken, and where its bucket stands, if it has one."""
+    return {
+        key: (taken, None if tat is None else int(tat))
+        for key, taken, tat in decode_pool_keys(text)
+    }
 
 
 def with_steps(

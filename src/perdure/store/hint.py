@@ -26,6 +26,7 @@ class Hint(msgspec.Struct, omit_defaults=True):
     ended: list[str] = []
     consumers: list[str] = []
     schedule_at: int = 0  # when the first of the schedules that were changed is due
+    lines: list[str] = []  # pools in whose line something may move
     # The numbers of the commits that it tells of, where a store counts them: so a loss is noticed.
     commits: list[int] = []
 
@@ -55,6 +56,10 @@ class Hint(msgspec.Struct, omit_defaults=True):
                 self.consumers.append(wake.run_id)
             case "schedule":
                 self.schedule_at = min(self.schedule_at or wake.at, wake.at)
+            # One whose time is still to come is found by looking.
+            case "line" if wake.at <= now and wake.run_id not in self.lines:
+                if len(self.lines) < limits.hint_names_max:
+                    self.lines.append(wake.run_id)
 
     def _call(self, wake: Wake, mine: str | None) -> None:
         if wake.owner is not None and wake.owner != mine:
@@ -77,6 +82,8 @@ class Hint(msgspec.Struct, omit_defaults=True):
             yield Wake("match")
         if self.schedule_at:
             yield Wake("schedule", at=self.schedule_at)
+        for name in self.lines:
+            yield Wake("line", name)
         if self.head:
             yield Wake("events", at=self.head)
 
@@ -92,7 +99,10 @@ class Hint(msgspec.Struct, omit_defaults=True):
         names = [("called", owner, one) for owner, ones in self.called.items() for one in ones]
         names += [("ended", "", one) for one in self.ended]
         names += [("consumers", "", one) for one in self.consumers]
-        first = msgspec.structs.replace(self, called={}, ended=[], consumers=[], commits=[])
+        names += [("lines", "", one) for one in self.lines]
+        first = msgspec.structs.replace(
+            self, called={}, ended=[], consumers=[], lines=[], commits=[]
+        )
         # The commits in the last part: who has heard of them has mostly heard the rest too.
         second = Hint(self.sender, commits=self.commits)
         for nth, (kind, owner, name) in enumerate(names):

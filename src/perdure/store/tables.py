@@ -23,6 +23,7 @@ from perdure.model.records import (
     ItemRecord,
     KeyRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -81,12 +82,17 @@ class Tables(ABC):
         """Ids of the live runs that `run_id` started."""
 
     @abstractmethod
-    def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
-        """Runs of these workflows that may be claimed now, by ready_at: ready, or called in vain."""
+    def ready_runs(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None, limit: int
+    ) -> list[RunRecord]:
+        """Runs of these workflows that may be claimed now, ready or called in vain: the first of each of these pools
+        (None: of all) by ready_at, then the second ones, and so on."""
 
     @abstractmethod
-    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
-        """When the next run of these workflows may be claimed that may not yet."""
+    def next_ready_at(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None
+    ) -> int | None:
+        """When the next run of these workflows and pools may be claimed that may not yet."""
 
     @abstractmethod
     def started_under(self, root_id: str, limit: int) -> int:
@@ -386,6 +392,42 @@ class Tables(ABC):
     @abstractmethod
     def next_schedule_at(self, workflows: Iterable[str]) -> int | None:
         """When the first schedule of these workflows is due, now or later."""
+
+    # --- pools ---
+
+    @abstractmethod
+    def pool(self, name: str) -> PoolRecord | None:
+        """Its limits; nothing else that is decided by the row moves it."""
+
+    @abstractmethod
+    def put_pool(self, pool: PoolRecord) -> None:
+        """Insert or replace a pool."""
+
+    @abstractmethod
+    def hold_line(self, pool: str) -> None:
+        """Say that runs are let through from this line: whoever else does so at the same time sees it."""
+
+    @abstractmethod
+    def slots_taken(self, pool: str, key: str | None) -> int:
+        """How many runs of a pool, or of one key of it, are ready or running and stand in no line."""
+
+    @abstractmethod
+    def line_keys(
+        self,
+        pool: str,
+        after: str | None,
+        workflows: Iterable[tuple[str, int]],
+        begun: bool,
+        limit: int,
+    ) -> list[tuple[str, int]]:
+        """Keys, in order and greater than `after`, with somebody in line by now whose workflow is one of these, and
+        how many slots each has taken. With `begun` only those who were let through before count."""
+
+    @abstractmethod
+    def line_runs(
+        self, pool: str, key: str, workflows: Iterable[tuple[str, int]], begun: bool, limit: int
+    ) -> list[RunRecord]:
+        """The first of those, of one key: who has begun, then by priority, then by age."""
 
     # --- workers and catalogue ---
 

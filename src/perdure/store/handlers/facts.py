@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from perdure.model.ops import ClaimRuns
 from perdure.model.outcomes import Finished, NotFound, Refusal, Wake
+from perdure.model.pools import holds_slot, limits_of
 from perdure.model.records import Completion, DeadLetterRecord, RunRecord, SignalRecord
 from perdure.model.status import PARKED, check_move
 from perdure.store.tables import Tables
@@ -109,11 +110,25 @@ def put(tables: Tables, run: RunRecord, changed: RunRecord) -> None:
     if changed.status != run.status:
         check_move(run.run_id, run.status, changed.status)
     tables.put_run(changed)
+    if run.pool and holds_slot(run) and not holds_slot(changed) and is_limited(tables, run.pool):
+        tables.wakes.append(Wake("line", run.pool))
+
+
+def is_limited(tables: Tables, pool: str) -> bool:
+    """Whether runs of a pool stand in line before they go."""
+    return pool != "" and not limits_of(tables.pool(pool)).are_none
 
 
 def make_ready(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
-    """Hand a run to whichever worker claims it next."""
-    run = move(tables, run, status="ready", ready_at=tables.now, owner=None, fence=0, **changes)
+    """Hand a run to whichever worker claims it next; in a pool with limits it stands in line first."""
+    if is_limited(tables, run.pool):
+        at = tables.now if run.line_at is None else min(run.line_at, tables.now)
+        changes |= {"ready_at": None, "line_at": at}
+        run = move(tables, run, status="ready", owner=None, fence=0, **changes)
+        tables.wakes.append(Wake("line", run.pool))
+        return run
+    changes |= {"ready_at": tables.now, "line_at": None, "admitted": True}
+    run = move(tables, run, status="ready", owner=None, fence=0, **changes)
     tables.wakes.append(Wake("ready", run.run_id))
     return run
 
@@ -124,6 +139,7 @@ class Taker:
     def __init__(self, claim: ClaimRuns) -> None:
         self._claim = claim
         self._known = frozenset(claim.workflows)
+        self._pools = claim.pools
         self._room = claim.limit
 
     def take(self, tables: Tables, run: RunRecord, revision: int) -> RunRecord | None:
@@ -132,6 +148,10 @@ class Taker:
             return None
         if (run.workflow, run.version) not in self._known:
             return None
+        if self._pools is not None and run.pool not in self._pools:
+            return None
+        if is_limited(tables, run.pool):
+            return None  # it stands in line first
         self._room -= 1
         owner, fence = self._claim.worker_id, self._claim.fence
         run = move(tables, run, status="running", owner=owner, fence=fence, revision=revision)
@@ -149,11 +169,12 @@ def awaken(
 
     A parked run goes on under its owner (`news`), with no claim, if that is the worker of this very process. An owner
     elsewhere is called, where a store can do so, and has a while to answer; or else the run is made ready, or taken by
-    a worker that waits for such. A running one learns it by the revision that its next op names, or sooner by the hint.
+    a worker that waits for such. In a pool with limits it leaves its owner and stands in line. A running one learns it
+    by the revision that its next op names, or sooner by the hint.
     """
     changes: dict[str, Any] = {"revision": run.revision + 1}
     if run.status in PARKED:
-        if run.owner is None or (run.owner != tables.worker_id and not tables.is_called(run.owner)):
+        if _is_anybodys(tables, run):
             return _give_away(tables, run, taker)
         changes["status"] = "running"
         if run.owner != tables.worker_id:
@@ -174,6 +195,13 @@ def awaken(
             )
         )
     return run
+
+
+def _is_anybodys(tables: Tables, run: RunRecord) -> bool:
+    """Whether a parked run that is to go on has nobody to go on with, or has to stand in line."""
+    if run.owner is None or (run.owner != tables.worker_id and not tables.is_called(run.owner)):
+        return True
+    return is_limited(tables, run.pool)
 
 
 def _give_away(tables: Tables, run: RunRecord, taker: Taker | None) -> RunRecord:

@@ -18,7 +18,7 @@ from perdure.model.outcomes import (
 )
 from perdure.model.records import KeyRecord, RunRecord, WorkerRecord
 from perdure.model.status import PARKED
-from perdure.store.handlers.facts import make_ready, move, tell, tell_loss
+from perdure.store.handlers.facts import is_limited, make_ready, move, tell, tell_loss
 from perdure.store.handlers.sending import refused_when_new, send_signal
 from perdure.store.handlers.standing import is_watched_over, waits_of, watch_no_more, watch_over
 from perdure.store.tables import Tables
@@ -33,6 +33,9 @@ def start_run(tables: Tables, op: ops.StartRun) -> Started | Refusal:
     found = None if op.fresh else _found_by_id(tables, op)
     if isinstance(found, Refusal):
         return found
+    refused = None if found else no_pool(tables, op)
+    if refused is not None:
+        return refused
     started = found or _start_new(tables, op)
     if op.key is not None:
         # Also when the id found the run: the next one with this key must get the same answer.
@@ -54,13 +57,22 @@ def is_known(tables: Tables, op: ops.StartRun) -> bool:
     return _found_by_key(tables, op) is not None or tables.run(op.run_id) is not None
 
 
+def no_pool(tables: Tables, op: ops.StartRun) -> Refusal | None:
+    """Why there can be no such run: a misspelt pool would have no limits, and nobody would notice."""
+    if not op.pool or tables.pool(op.pool) is not None:
+        return None
+    return Refusal("no_pool", op.pool)
+
+
 def _start_new(tables: Tables, op: ops.StartRun) -> Started:
     run = _new_run(tables, op)
     tables.add_run(run)
     if is_watched_over(run):
         watch_over(tables, run, run.position)
     tell(tables, run, "workflow.run_started", {"version": run.version})
-    if run.status == "ready":
+    if run.line_at is not None:
+        tables.wakes.append(Wake("line", run.pool, at=run.line_at))
+    elif run.status == "ready":
         tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0))
     return Started(run, True)
 
@@ -149,7 +161,9 @@ def _found_by_id(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
 def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
     start_at = op.start_at if op.delay_us is None else tables.now + op.delay_us
     later = start_at is not None and start_at > tables.now
-    owned = op.owner is not None and not later
+    queues = is_limited(tables, op.pool)
+    owned = op.owner is not None and not later and not queues
+    from_at = start_at if later else tables.now
     parent = tables.run(op.parent_run_id) if op.parent_run_id is not None else None
     return RunRecord(
         run_id=op.run_id,
@@ -160,7 +174,7 @@ def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
         created_at=tables.now,
         owner=op.owner if owned else None,
         fence=op.fence if owned else 0,
-        ready_at=None if owned else (start_at if later else tables.now),
+        ready_at=None if owned or queues else from_at,
         parent_run_id=op.parent_run_id,
         parent_path=op.parent_path,
         tags=op.tags,
@@ -174,6 +188,11 @@ def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
         event_id=op.event_id,
         deadline_at=_deadline_at(op, start_at if later and start_at else tables.now),
         cancel_on=op.cancel_on,
+        pool=op.pool,
+        pool_key=op.pool_key,
+        priority=op.priority,
+        line_at=from_at if queues else None,
+        admitted=not queues,
     )
 
 
@@ -194,12 +213,16 @@ def _refused_at_birth(tables: Tables, op: ops.SignalWithStart) -> Refusal | None
     """Why the run that this would make could not take the signal: then it is not made either."""
     if _found_by_key(tables, op.start) or _found_by_id(tables, op.start):
         return None
+    refused = no_pool(tables, op.start)
+    if refused is not None:
+        return refused
     return refused_when_new(tables, _new_run(tables, op.start), op.signal)
 
 
 def claim_runs(tables: Tables, op: ops.ClaimRuns) -> Claimed:
-    claimed = tuple(_claim(tables, run, op) for run in tables.ready_runs(op.workflows, op.limit))
-    return Claimed(claimed, tables.next_ready_at(op.workflows))
+    ready = tables.ready_runs(op.workflows, op.pools, op.limit)
+    claimed = tuple(_claim(tables, run, op) for run in ready)
+    return Claimed(claimed, tables.next_ready_at(op.workflows, op.pools))
 
 
 def _claim(tables: Tables, run: RunRecord, op: ops.ClaimRuns) -> RunRecord:

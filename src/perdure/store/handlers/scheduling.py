@@ -129,18 +129,19 @@ def _set_due(tables: Tables, row: ScheduleRecord) -> ScheduleRecord:
 
 
 def fire_schedules(tables: Tables, op: ops.FireSchedules) -> Fired:
-    versions = dict(op.workflows)
+    versions, pools = dict(op.workflows), dict(op.pools)
     room = limits.schedule_starts_per_commit
     count = 0
     for row in tables.due_schedules(versions, op.limit):
         if not room:
             break  # it stays due
         count += 1
-        room -= _fire(tables, row, versions[row.workflow], room)
+        version, pool = versions[row.workflow], pools.get(row.workflow, "")
+        room -= _fire(tables, row, version, pool, room)
     return Fired(count, tables.next_schedule_at(versions))
 
 
-def _fire(tables: Tables, row: ScheduleRecord, version: int, room: int) -> int:
+def _fire(tables: Tables, row: ScheduleRecord, version: int, pool: str, room: int) -> int:
     """Deal with all that is due of one schedule; gives how many runs were started, up to `room`."""
     try:
         row = _come_due(tables, row)
@@ -148,7 +149,7 @@ def _fire(tables: Tables, row: ScheduleRecord, version: int, room: int) -> int:
         # Its zone is not known here, or the calendar has ended. It must not keep the others from their ticks.
         _stop(tables, row, str(error))
         return 0
-    row, started = _start_queued(tables, row, version, room)
+    row, started = _start_queued(tables, row, version, pool, room)
     tables.put_schedule(_set_due(tables, row))
     return started
 
@@ -234,7 +235,7 @@ def _text(value: list[int] | list[str]) -> str:
 
 
 def _start_queued(
-    tables: Tables, row: ScheduleRecord, version: int, room: int
+    tables: Tables, row: ScheduleRecord, version: int, pool: str, room: int
 ) -> tuple[ScheduleRecord, int]:
     """Start what waits, in order: all of it, or one at a time."""
     queue = _decode_ticks(row.queued)
@@ -248,7 +249,7 @@ def _start_queued(
         done += 1
         if tables.run(run_id_of(row.name, tick)) is None:
             started += 1
-            row = _start(tables, row, run_id_of(row.name, tick), version, tick)
+            row = _start(tables, row, run_id_of(row.name, tick), version, pool, tick)
             row = replace(row, last_at=max(tick, row.last_at or tick))
     return replace(row, queued=_text(queue[done:])), started
 
@@ -260,7 +261,7 @@ def _living(tables: Tables, row: ScheduleRecord) -> list[str]:
 
 
 def _start(
-    tables: Tables, row: ScheduleRecord, run_id: str, version: int, tick: int
+    tables: Tables, row: ScheduleRecord, run_id: str, version: int, pool: str, tick: int
 ) -> ScheduleRecord:
     """Make a run that is not there yet. Whichever worker claims it first runs it."""
     start_run(
@@ -273,6 +274,7 @@ def _start(
             fresh=True,
             tags=tags_of(row.name, tick),
             cancel_on=row.cancel_on,
+            pool=pool,
         ),
     )
     living = [*_decode_ids(row.living), run_id][-limits.schedule_runs_known_max :]
@@ -299,7 +301,7 @@ def trigger_schedule(tables: Tables, op: ops.TriggerSchedule) -> Started | Refus
     if run is not None:
         return Started(run, False)
     row = replace(row, living=_text(_living(tables, row)))
-    tables.put_schedule(_start(tables, row, op.run_id, op.version, tables.now))
+    tables.put_schedule(_start(tables, row, op.run_id, op.version, op.pool, tables.now))
     run = tables.run(op.run_id)
     assert run is not None
     return Started(run, True)
@@ -319,7 +321,7 @@ def backfill_schedule(tables: Tables, op: ops.BackfillSchedule) -> Filled | Refu
         if tick in waiting or tables.run(run_id) is not None:
             existing += 1
         elif row.overlap == "allow":
-            row, started = _start(tables, row, run_id, op.version, tick), started + 1
+            row, started = _start(tables, row, run_id, op.version, op.pool, tick), started + 1
         elif len(queue) >= limits.schedule_queue_max:
             full = True
             break

@@ -61,6 +61,7 @@ def pause(tables: Tables, op: ops.Pause) -> SteerOutcome:
         reason=op.reason,
         revision=revision,
         ready_at=None,
+        line_at=None,
         owner=None,
         fence=0,
     )

@@ -358,6 +358,7 @@ def end_run(
         reason=reason or run.reason,
         finished_at=tables.now,
         ready_at=None,
+        line_at=None,
         owner=None,
         fence=0,
         pause_requested=False,

@@ -313,6 +313,13 @@ def descendants(tables: Tables, run_id: str) -> Iterator[tuple[str, str]]:
 
 def _ask_to_stop(tables: Tables, run: RunRecord, reason: str | None) -> Steered:
     watch_no_more(tables, run)
+    if run.line_at is not None and not run.admitted:
+        # None of its code has run that could clean up, so it need not wait for a slot either. (turning.py, which ends
+        # runs, is built on this.)
+        from perdure.store.handlers.turning import end_run
+
+        end_run(tables, replace(run, cancel_requested=True), "cancelled", reason=reason)
+        return Steered(run.run_id, "cancelled", True)
     asked = {"cancel_requested": True, "reason": reason, "pause_requested": False}
     if run.status in ("ready", "paused"):
         # Also before its time, if it was to start later: its code runs up to the first wait, and is told.

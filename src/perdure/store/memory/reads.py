@@ -11,6 +11,7 @@ from itertools import islice
 import msgspec
 
 from perdure.model.clock import Clock
+from perdure.model.pools import line_scope, rate_scope
 from perdure.model.records import (
     ChannelRecord,
     ConsumerRecord,
@@ -19,8 +20,10 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     KeyRecord,
+    LineLook,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -30,7 +33,7 @@ from perdure.model.records import (
     WorkflowRecord,
 )
 from perdure.model.status import PARKED, TERMINAL
-from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Store, Vitals, WatcherPlace
 from perdure.store.handlers.standing import waits_of
 from perdure.store.memory.tables import MemoryTables
 
@@ -59,6 +62,7 @@ class MemoryReads(Store):
         workflows: Iterable[tuple[str, int]] | None = None,
         after: str = "",
         limit: int = 0,
+        pools: Iterable[str] | None = None,
     ) -> Look:
         tables = self.tables
         tables.now = self._clock.now()
@@ -69,10 +73,11 @@ class MemoryReads(Store):
         names = None if workflows is None else {name for name, _ in workflows}
         return Look(
             deadline_at=tables.next_deadline(),
-            ready_at=self._ready_at(workflows),
+            ready_at=self._ready_at(workflows, pools),
             fan_out=bool(tables.markers),
             outbox=bool(tables.outbox),
             schedule_at=tables.next_schedule_at(names),
+            lines=tuple(tables.lines()),
             orphaned=bool(tables.orphans(1)),
             suspects=suspects,
             swept=swept,
@@ -82,12 +87,17 @@ class MemoryReads(Store):
             workers=frozenset(one for one in tables.workers() if tables.is_live(one)),
         )
 
-    def _ready_at(self, workflows: Iterable[tuple[str, int]] | None) -> int | None:
+    def _ready_at(
+        self, workflows: Iterable[tuple[str, int]] | None, pools: Iterable[str] | None
+    ) -> int | None:
         known = None if workflows is None else set(workflows)
+        served = None if pools is None else set(pools)
         claimable = [
             one.ready_at
             for one in self.tables.runs_by_id.values()
-            if one.ready_at is not None and (known is None or (one.workflow, one.version) in known)
+            if one.ready_at is not None
+            and (known is None or (one.workflow, one.version) in known)
+            and (served is None or one.pool in served)
         ]
         return min(claimable, default=None)
 
@@ -143,6 +153,33 @@ class MemoryReads(Store):
     async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
         ahead = sorted(one for one in self.tables.schedules if one > after)
         return [self.tables.schedules[name] for name in ahead[:limit]]
+
+    async def pools(self) -> list[PoolRecord]:
+        return [self.tables.pools_by_name[name] for name in sorted(self.tables.pools_by_name)]
+
+    async def lines(self) -> list[LineLook]:
+        return self.tables.lines()
+
+    async def standing(self, pool: str, keys: Sequence[str]) -> Standing:
+        tables = self.tables
+        waiting = tables.in_line(pool)
+        kept = tables.keys.get((line_scope(), pool))
+        return Standing(
+            taken=tables.slots_taken(pool, None),
+            waiting=len(waiting),
+            oldest_at=waiting[0].line_at if waiting else None,
+            state=None if kept is None else kept.answer,
+            keys={key: (tables.slots_taken(pool, key), self._bucket(pool, key)) for key in keys},
+        )
+
+    def _bucket(self, pool: str, key: str) -> int | None:
+        kept = self.tables.keys.get((rate_scope(pool), key))
+        return None if kept is None else int(kept.answer)
+
+    async def line(self, pool: str, after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
+        waiting = self.tables.in_line(pool)
+        ahead = (one for one in waiting if after is None or (one.line_at or 0, one.run_id) > after)
+        return list(islice(ahead, limit))
 
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         found = {one: self.tables.key(scope, one) for one in keys}
@@ -313,6 +350,7 @@ class MemoryReads(Store):
         counts["consumers"] = len(tables.consumers_by_name)
         counts["subscriptions"] = len(tables.subscriptions)
         counts["schedules"] = len(tables.schedules)
+        counts["pools"] = len(tables.pools_by_name)
         counts["parked"] = len(tables.parked_events)
         counts["deferred"] = len(tables.deferred_starts)
         counts["channels"] = len(tables.channels)

@@ -17,6 +17,7 @@ from perdure.model.records import (
     KeyRecord,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -53,6 +54,7 @@ class KeptRows(Tables):
         self.parked_events: dict[tuple[str, int, str], ParkedRecord] = {}
         self.deferred_starts: dict[tuple[int, str], DeferredRecord] = {}
         self.schedules: dict[str, ScheduleRecord] = {}
+        self.pools_by_name: dict[str, PoolRecord] = {}
         self.letters: dict[str, DeadLetterRecord] = {}
         self.workers_by_id: dict[str, WorkerRecord] = {}
         self.held: set[str] = set()  # workers that gave their life sign themselves

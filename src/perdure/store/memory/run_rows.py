@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from perdure.model.records import RunRecord
 from perdure.model.status import LIVE
 from perdure.store.memory.rows import KeptRows
+from perdure.store.turns import by_turns
 
 
 class RunRows(KeptRows):
@@ -39,27 +40,31 @@ class RunRows(KeptRows):
             if one.parent_run_id == run_id and one.status in LIVE
         )
 
-    def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
-        known = set(workflows)
-        ready = (
-            one
-            for one in self.runs_by_id.values()
-            if one.ready_at is not None
-            and one.ready_at <= self.now
-            and (one.workflow, one.version) in known
-        )
-        return heapq.nsmallest(limit, ready, key=lambda one: (one.ready_at or 0, one.run_id))
+    def ready_runs(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None, limit: int
+    ) -> list[RunRecord]:
+        by_pool: dict[str, list[RunRecord]] = {}
+        for run in self._claimable(workflows, pools):
+            if run.ready_at is not None and run.ready_at <= self.now:
+                by_pool.setdefault(run.pool, []).append(run)
+        return by_turns(by_pool.values(), limit)
 
-    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
+    def next_ready_at(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None
+    ) -> int | None:
+        found = (one.ready_at or 0 for one in self._claimable(workflows, pools))
+        return min((at for at in found if at > self.now), default=None)
+
+    def _claimable(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None
+    ) -> Iterable[RunRecord]:
         known = set(workflows)
-        later = [
-            one.ready_at
-            for one in self.runs_by_id.values()
-            if one.ready_at is not None
-            and one.ready_at > self.now
-            and (one.workflow, one.version) in known
-        ]
-        return min(later, default=None)
+        served = None if pools is None else set(pools)
+        for run in self.runs_by_id.values():
+            if run.ready_at is None or (run.workflow, run.version) not in known:
+                continue
+            if served is None or run.pool in served:
+                yield run
 
     def started_under(self, root_id: str, limit: int) -> int:
         return min(limit, sum(one.root_id == root_id for one in self.runs_by_id.values()))

@@ -8,6 +8,7 @@ from perdure.model.outcomes import Wake
 from perdure.store.memory.event_rows import EventRows
 from perdure.store.memory.fact_rows import FactRows
 from perdure.store.memory.outbox_rows import OutboxRows
+from perdure.store.memory.pool_rows import PoolRows
 from perdure.store.memory.queue_rows import QueueRows
 from perdure.store.memory.reader_rows import ReaderRows
 from perdure.store.memory.run_rows import RunRows
@@ -27,6 +28,7 @@ class MemoryTables(
     FactRows,
     ReaderRows,
     ScheduleRows,
+    PoolRows,
     WorkerRows,
 ):
     """The rows of a namespace, for one batch after the other."""

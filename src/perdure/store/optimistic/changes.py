@@ -16,6 +16,7 @@ from perdure.model.records import (
     ItemRecord,
     KeyRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -76,6 +77,8 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
     pause_requested: bool
     cancel_requested: bool
     published: str | None
+    line_at: int | None
+    admitted: bool
 
 
 class Changes(msgspec.Struct, kw_only=True, gc=False):
@@ -129,6 +132,7 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     schedules_before: dict[str, ScheduleRecord]  # likewise
     put_schedules: list[ScheduleRecord]
     gone_schedules: list[str]
+    put_pools: list[PoolRecord]
     put_workers: list[WorkerRecord]
     gone_workers: list[str]
     put_workflows: list[WorkflowRecord]

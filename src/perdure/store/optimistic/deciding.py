@@ -17,6 +17,7 @@ from perdure.model import ops
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.outcomes import Claimed
+from perdure.model.pools import line_scope
 from perdure.model.ticks import schedule_of
 from perdure.store.base import Applied, BatchFailed
 from perdure.store.handlers import HANDLERS
@@ -347,7 +348,26 @@ def _schedule(known: Known, op: Any) -> Iterable[Need]:
     yield ("schedule", op.name)
 
 
+def _start_run(known: Known, op: ops.StartRun) -> Iterable[Need]:
+    if op.pool and op.pool not in known.pools:
+        yield ("pool", op.pool)
+
+
+def _signal_with_start(known: Known, op: ops.SignalWithStart) -> Iterable[Need]:
+    return _start_run(known, op.start)
+
+
+def _admit_runs(known: Known, op: ops.AdmitRuns) -> Iterable[Need]:
+    yield ("unit", "line", op.pool)
+    yield ("key", line_scope(), op.pool)
+    yield ("slots", op.pool, None)
+    if op.pool not in known.pools:
+        yield ("pool", op.pool)
+
+
 _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
+    ops.StartRun: _start_run,
+    ops.SignalWithStart: _signal_with_start,
     ops.Suspend: _suspend,
     ops.RecordSend: _record_send,
     ops.Finish: _finish,
@@ -364,4 +384,5 @@ _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
     ops.DropSchedule: _schedule,
     ops.TriggerSchedule: _schedule,
     ops.BackfillSchedule: _schedule,
+    ops.AdmitRuns: _admit_runs,
 }

@@ -16,6 +16,7 @@ from perdure.model.records import (
     ChannelRecord,
     CursorRecord,
     EventRecord,
+    PoolRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
@@ -93,6 +94,7 @@ class Known:
         self.units: dict[Unit, int] = {}
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
         self.channels: dict[tuple[str, str], ChannelRecord | None] = {}
+        self.pools: dict[str, PoolRecord | None] = {}
         self.fan_outs: list[int] = []
         # The events there, as far as they were seen: an event never changes, and while it stands there it stays.
         self.fan_out_events: dict[int, EventRecord] = {}
@@ -106,6 +108,7 @@ class Known:
         self.units.clear()
         self.workflows.clear()
         self.channels.clear()
+        self.pools.clear()
         self.put_fan_outs([])
 
     def put_fan_outs(self, positions: list[int]) -> None:
@@ -145,6 +148,8 @@ class Known:
         kind, name = unit
         if kind == "topic":
             self.topics.pop(name, None)
+        elif kind == "pool":
+            self.pools.pop(name, None)
         elif unit == CATALOGUE:
             self.workflows.clear()
             self.channels.clear()
@@ -164,11 +169,15 @@ class Known:
             for unit in [one for one in self.units if one[0] == "topic"]:
                 self.drop_unit(unit)
             self.drop_unit(CATALOGUE)
+        if len(self.pools) > names_max:
+            for name in list(self.pools):
+                self.drop_unit(("pool", name))
 
 
 def _is_at_rest(run: RunRecord, kept: Slice) -> bool:
-    """Ended, or waiting with nobody holding it: such are rows, and must not fill the memory. So with large ones."""
-    if run.owner is None and run.status != "ready":
+    """Ended, or waiting or in line with nobody holding it: such are rows, and must not fill the memory. So with large
+    ones."""
+    if run.owner is None and (run.status != "ready" or run.line_at is not None):
         return True
     if len(run.input) + len(run.output or "") + len(run.published or "") > chars_max:
         return True

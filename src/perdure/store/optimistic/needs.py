@@ -18,7 +18,8 @@ what is known from batch to batch; the answers to all others count for one batch
     ("next_event", topic, entity, after, recorded_by, newest, repeats)
     ("fan_outs",), ("first_position",), ("position_at", recorded_at), ("oldest_needed", idle_before)
     ("deadlines", limit), ("expiries", limit), ("orphans", gone_workers, limit), ("finished", before, limit)
-    ("ready", workflows, now, limit), ("ready_later", workflows, now)
+    ("ready", workflows, pools, now, limit), ("ready_later", workflows, pools, now)
+                                        pools: None for all; by turns from each
     ("expired_keys", limit), ("started_under", root_id, limit)
     ("consumer", name), ("consumers",), ("subscription", name), ("parked", consumer, position, subscription)
     ("parked_by", consumer), ("deferred", position, subscription), ("deferred_by", subscription)
@@ -26,6 +27,11 @@ what is known from batch to batch; the answers to all others count for one batch
     ("schedules_due", workflows, now, limit), ("schedules_next", workflows, limit)
                                         (due_at, name), the first so many: those due by then, or of all that ever
                                         are; the first is to be read no later than the second
+    ("pool", name)                      the row, or that there is none
+    ("slots", pool, key)                how many are taken, of a key or (None) of all
+    ("line_keys", pool, after, workflows, begun, now, limit)
+                                        (key, slots taken), of the next keys with somebody in line
+    ("line_runs", pool, key, workflows, begun, now, limit)
     ("outbox", outbox_id)               whether it is still to be applied
     ("workers",), ("workflow", name, version), ("channel", kind, name)
 """
@@ -60,6 +66,9 @@ UNKNOWN: Final[dict[str, Any]] = {
     "consumers": (),
     "schedules_due": (),
     "schedules_next": (),
+    "slots": 0,
+    "line_keys": (),
+    "line_runs": (),
     "workers": (),
 }
 
@@ -113,8 +122,10 @@ def units_of(need: Need) -> Iterable[Unit]:
             yield "queue", need[1]
         case "consumer" | "parked":
             yield "consumer", need[1]
-        case "subscription" | "schedule":
+        case "subscription" | "schedule" | "pool":
             yield need[0], need[1]
+        case "slots" | "line_keys" | "line_runs":
+            yield "line", need[1]
         case "deferred":
             yield "deferred", ""
         case "first_position" | "consumers":

@@ -13,6 +13,7 @@ from perdure.model.status import LIVE
 from perdure.store.optimistic.known import Slice
 from perdure.store.optimistic.needs import Looks
 from perdure.store.optimistic.rows import LookedAt
+from perdure.store.turns import by_turns
 
 
 class RunRows(LookedAt):
@@ -84,16 +85,24 @@ class RunRows(LookedAt):
         self.claims.append(op)
         return Claimed((), None)
 
-    def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
-        known = tuple(dict.fromkeys(workflows))
-        found = self._first_of(limit, self._is_claimable, "ready", known, self.now)
-        ready = [one for one in self._claimable(found, known) if (one.ready_at or 0) <= self.now]
-        return sorted(ready, key=lambda one: (one.ready_at or 0, one.run_id))[:limit]
+    def ready_runs(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None, limit: int
+    ) -> list[RunRecord]:
+        known, served = _of(workflows, pools)
+        found = self._first_of(limit, self._is_claimable, "ready", known, served, self.now)
+        by_pool: dict[str, list[RunRecord]] = {}
+        for run in self._claimable(found, known, served):
+            if (run.ready_at or 0) <= self.now:
+                by_pool.setdefault(run.pool, []).append(run)
+        return by_turns(by_pool.values(), limit)
 
-    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
-        known = tuple(dict.fromkeys(workflows))
-        found: list[str] = self._answer("ready_later", known, self.now)
-        later = [one.ready_at for one in self._claimable(found, known) if one.ready_at is not None]
+    def next_ready_at(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None
+    ) -> int | None:
+        known, served = _of(workflows, pools)
+        found: list[str] = self._answer("ready_later", known, served, self.now)
+        runs = self._claimable(found, known, served)
+        later = [one.ready_at for one in runs if one.ready_at is not None]
         return min((at for at in later if at > self.now), default=None)
 
     def _is_claimable(self, run_id: str) -> bool:
@@ -101,14 +110,20 @@ class RunRows(LookedAt):
         return run is not None and run.ready_at is not None
 
     def _claimable(
-        self, stored: Iterable[str], known: tuple[tuple[str, int], ...]
+        self,
+        stored: Iterable[str],
+        known: tuple[tuple[str, int], ...],
+        served: tuple[str, ...] | None,
     ) -> list[RunRecord]:
         """Those that the store named, and those that this batch made so, if they are still for anybody to claim."""
         runs = (self.run(one) for one in dict.fromkeys((*stored, *self._work)))
         return [
             one
             for one in runs
-            if one is not None and one.ready_at is not None and (one.workflow, one.version) in known
+            if one is not None
+            and one.ready_at is not None
+            and (one.workflow, one.version) in known
+            and (served is None or one.pool in served)
         ]
 
     def started_under(self, root_id: str, limit: int) -> int:
@@ -152,3 +167,11 @@ class RunRows(LookedAt):
         if run is None or run.finished_at is None or run.finished_at >= at:
             return False
         return not self.watchers_on_run(run_id) and not self.children(run_id)
+
+
+def _of(
+    workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None
+) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...] | None]:
+    """What a claim asks for, as parts of a need."""
+    served = None if pools is None else tuple(dict.fromkeys(pools))
+    return tuple(dict.fromkeys(workflows)), served

@@ -25,6 +25,7 @@ from perdure.store.optimistic.known import FAN_OUTS, NEW
 from perdure.store.optimistic.needs import Incomplete, Looks
 from perdure.store.optimistic.outbox_rows import OutboxRows
 from perdure.store.optimistic.placing import Placing
+from perdure.store.optimistic.pool_rows import PoolRows
 from perdure.store.optimistic.queue_rows import QueueRows
 from perdure.store.optimistic.reader_rows import ReaderRows
 from perdure.store.optimistic.run_rows import RunRows
@@ -43,6 +44,7 @@ class OptimisticTables(
     FactRows,
     ReaderRows,
     ScheduleRows,
+    PoolRows,
     WorkerRows,
     OutboxRows,
 ):
@@ -139,6 +141,7 @@ class OptimisticTables(
             schedules_before=self._schedules_before(),
             put_schedules=_there(self._schedules),
             gone_schedules=_gone(self._schedules),
+            put_pools=list(self._put_pools.values()),
             put_workers=_there(self._workers),
             gone_workers=sorted(_gone(self._workers)),
             put_workflows=list(self._put_workflows.values()),
@@ -230,6 +233,7 @@ class OptimisticTables(
         for topic in self._doubtful:
             known.drop_unit(("topic", topic))
         known.workflows.update(self._put_workflows)
+        known.pools.update(self._put_pools)
         known.channels.update(self._put_channels)
         if self._fan_outs is not None and FAN_OUTS in known.units:
             known.put_fan_outs([placing.at(one) for one in self._fan_outs])
@@ -258,6 +262,8 @@ def _change(old: RunRecord, new: RunRecord) -> RunChange:
         new.pause_requested,
         new.cancel_requested,
         None if new.published == old.published else new.published,
+        new.line_at,
+        new.admitted,
     )
 
 

@@ -30,6 +30,7 @@ _rest: Final = (
     "put_deferred",
     "put_schedules",
     "gone_schedules",
+    "put_pools",
     "put_workers",
     "gone_workers",
     "gone_outbox",
@@ -140,6 +141,7 @@ def _claim(op: ops.ClaimRuns) -> dict[str, Any]:
         "fence": op.fence,
         "limit": op.limit,
         "workflows": list(_named(dict.fromkeys(op.workflows), "name", "version")),
+        "pools": None if op.pools is None else list(dict.fromkeys(op.pools)),
     }
 
 

@@ -28,6 +28,7 @@ from perdure.store.decoding import (
     decode_needed,
     decode_pairs,
     decode_parked,
+    decode_pools,
     decode_positions,
     decode_schedules,
     decode_signals,
@@ -56,6 +57,8 @@ _decode_watcher_lists = msgspec.json.Decoder(list[list[WatcherRecord]]).decode
 _decode_item_lists = msgspec.json.Decoder(list[list[ItemRecord]]).decode
 _decode_workers = msgspec.json.Decoder(list[WorkerRecord]).decode
 _decode_topics = msgspec.json.Decoder(list[tuple[str, int, bool, int]]).decode
+# A key of a line, whether somebody of it may be let through as far as the asker can, and its slots.
+_decode_line_keys = msgspec.json.Decoder(list[tuple[str, bool, int]]).decode
 _decode_units = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 
 # What the one call knows how to look up.
@@ -186,15 +189,32 @@ class Fetcher:
                 row = await self.row(connection, "orphans", owners=owners, limit=limit)
                 return decode_ids(row[0])
             case "ready":
-                known, now, limit = args
-                row = await self.row(
-                    connection, "ready", workflows=workflows_json(known), now=now, limit=limit
-                )
+                known, pools, now, limit = args
+                params = {"pools": _listed(pools), "now": now, "limit": limit}
+                row = await self.row(connection, "ready", workflows=workflows_json(known), **params)
                 return decode_ids(row[0])
             case "ready_later":
-                known, now = args
+                known, pools, now = args
+                params = {"pools": _listed(pools), "now": now}
                 row = await self.row(
-                    connection, "ready_later", workflows=workflows_json(known), now=now
+                    connection, "ready_later", workflows=workflows_json(known), **params
+                )
+                return decode_ids(row[0])
+            case "pool":
+                row = await self.row(connection, "pool", name=args[0])
+                looks.known.pools[args[0]] = first(decode_pools(row[0]))
+            case "slots":
+                return (await self.row(connection, "slots", pool=args[0], key=args[1]))[0]
+            case "line_keys":
+                pool, after, known, begun, now, limit = args
+                params = {"pool": pool, "begun": begun, "now": now, "limit": limit}
+                params["workflows"] = workflows_json(known)
+                return await self._line_keys(connection, after, params)
+            case "line_runs":
+                pool, key, known, begun, now, limit = args
+                params = {"pool": pool, "key": key, "begun": begun, "now": now, "limit": limit}
+                row = await self.row(
+                    connection, "line_runs", workflows=workflows_json(known), **params
                 )
                 return decode_ids(row[0])
             case "expired_keys":
@@ -216,6 +236,20 @@ class Fetcher:
             case _:
                 raise AssertionError(f"nobody knows how to look up {need!r}")
         return None
+
+    async def _line_keys(
+        self, connection: Connection, after: str | None, params: dict[str, Any]
+    ) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        limit: int = params["limit"]
+        while len(found) < limit:
+            row = await self.row(connection, "line_keys", after=after, **params)
+            page = _decode_line_keys(row[0])
+            found += [(key, taken) for key, is_due, taken in page if is_due]
+            if len(page) < limit:
+                break
+            after = page[-1][0]
+        return found[:limit]
 
     async def next_event(
         self,
@@ -347,6 +381,10 @@ def _answer(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
     takers = _decode_watcher_lists(row["takers"] or "[]")
     for need, part, waiting in zip(asked["queue"], items, takers, strict=True):
         answers[need] = (part, waiting)
+
+
+def _listed(pools: tuple[str, ...] | None) -> list[str] | None:
+    return None if pools is None else list(pools)
 
 
 def _names(needs: list[Need]) -> list[Any] | None:

@@ -144,25 +144,106 @@ select coalesce(json_agg(r.run_id), '[]') from (
 ) as r;
 
 -- name: ready
--- Runs of these workflows that are due, oldest first: each workflow is a walk along one index.
-select coalesce(json_agg(r.run_id order by r.ready_at, r.run_id), '[]') from (
-    select found.run_id, found.ready_at
-    from json_to_recordset(:workflows) as known (name text, version bigint) cross join lateral (
-        select r.run_id, r.ready_at from {schema}.runs as r
-        where r.workflow = known.name and r.version = known.version and r.ready_at <= :now
-        order by r.ready_at, r.run_id limit :limit
-    ) as found
-    order by found.ready_at, found.run_id limit :limit
+-- Runs of these workflows that are due, the oldest of each pool, then the second ones, and so on: each workflow in each
+-- pool is a walk along one index.
+with recursive pool_of (pool) as (
+    (select r.pool from {schema}.runs as r where r.ready_at is not null and r.pool >= '' order by r.pool limit 1)
+    union all
+    select (
+        select r.pool from {schema}.runs as r where r.ready_at is not null and r.pool > p.pool order by r.pool limit 1
+    ) from pool_of as p where p.pool is not null
+),
+served (pool) as materialized (
+    select p.pool from pool_of as p
+    where p.pool is not null and (:pools::text[] is null or p.pool = any (:pools::text[]))
+)
+select coalesce(json_agg(r.run_id order by r.nth, r.ready_at, r.run_id), '[]') from (
+    select d.run_id, d.ready_at, d.nth from (
+        select found.run_id, found.ready_at,
+            row_number() over (partition by s.pool order by found.ready_at, found.run_id) as nth
+        from served as s
+        cross join json_to_recordset(:workflows) as known (name text, version bigint) cross join lateral (
+            select r.run_id, r.ready_at from {schema}.runs as r
+            where r.pool = s.pool and r.workflow = known.name and r.version = known.version and r.ready_at <= :now
+            order by r.ready_at, r.run_id limit :limit
+        ) as found
+    ) as d
+    order by d.nth, d.ready_at, d.run_id limit :limit
 ) as r;
 
 -- name: ready_later
--- The first of each workflow that are not due yet.
+-- The first of each workflow in each pool that are not due yet.
+with recursive pool_of (pool) as (
+    (select r.pool from {schema}.runs as r where r.ready_at is not null and r.pool >= '' order by r.pool limit 1)
+    union all
+    select (
+        select r.pool from {schema}.runs as r where r.ready_at is not null and r.pool > p.pool order by r.pool limit 1
+    ) from pool_of as p where p.pool is not null
+),
+served (pool) as materialized (
+    select p.pool from pool_of as p
+    where p.pool is not null and (:pools::text[] is null or p.pool = any (:pools::text[]))
+)
 select coalesce(json_agg(found.run_id), '[]')
-from json_to_recordset(:workflows) as known (name text, version bigint) cross join lateral (
+from served as s
+cross join json_to_recordset(:workflows) as known (name text, version bigint) cross join lateral (
     select r.run_id from {schema}.runs as r
-    where r.workflow = known.name and r.version = known.version and r.ready_at > :now
+    where r.pool = s.pool and r.workflow = known.name and r.version = known.version and r.ready_at > :now
     order by r.ready_at, r.run_id limit 10
 ) as found;
+
+-- name: pool
+-- One pool.
+select coalesce(json_agg({pool as json of p}), '[]') from {schema}.pools as p where p.name = :name;
+
+-- name: slots
+-- Slots that are taken, counted in an index of their own.
+select count(*) from {schema}.runs as r
+where r.pool = :pool and r.pool <> '' and r.line_at is null and r.status in ('ready', 'running')
+and (:key::text is null or r.pool_key = :key);
+
+-- name: line_keys
+-- The next keys of a line, found by hopping along its index, each with whether somebody of it is due whom the asker
+-- knows, and how many slots it has taken.
+with recursive key_of (key, nth) as (
+    (select r.pool_key, 1 from {schema}.runs as r
+     where r.pool = :pool and r.line_at is not null and (:after::text is null or r.pool_key > :after)
+     order by r.pool_key limit 1)
+    union all
+    select (
+        select r.pool_key from {schema}.runs as r
+        where r.pool = :pool and r.line_at is not null and r.pool_key > k.key
+        order by r.pool_key limit 1
+    ), k.nth + 1 from key_of as k where k.key is not null and k.nth < :limit
+)
+select coalesce(json_agg(json_build_array(
+    k.key,
+    (
+        -- In the order of its index, or a planner that knows nothing would walk along the whole line by age.
+        select 1 from {schema}.runs as r
+        where r.pool = :pool and r.pool_key = k.key and r.line_at is not null and r.line_at <= :now
+        and r.admitted >= :begun and exists (
+            select 1 from json_to_recordset(:workflows) as known (name text, version bigint)
+            where known.name = r.workflow and known.version = r.version
+        )
+        order by r.admitted desc, r.priority desc, r.line_at limit 1
+    ) is not null,
+    (select count(*) from {schema}.runs as r
+     where r.pool = :pool and r.pool <> '' and r.line_at is null and r.status in ('ready', 'running')
+     and r.pool_key = k.key)
+) order by k.key), '[]') from key_of as k where k.key is not null;
+
+-- name: line_runs
+-- The first in line of one key, in the order in which they are let through.
+select coalesce(json_agg(r.run_id order by r.admitted desc, r.priority desc, r.line_at, r.run_id), '[]') from (
+    select r.run_id, r.admitted, r.priority, r.line_at from {schema}.runs as r
+    where r.pool = :pool and r.pool_key = :key and r.line_at is not null and r.line_at <= :now and r.admitted >= :begun
+    and exists (
+        select 1 from json_to_recordset(:workflows) as known (name text, version bigint)
+        where known.name = r.workflow and known.version = r.version
+    )
+    order by r.admitted desc, r.priority desc, r.line_at, r.run_id limit :limit
+) as r;
 
 -- name: finished
 -- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they
@@ -313,6 +394,20 @@ with recursive owner_of (owner) as (
         order by r.owner limit 1
     ) from owner_of as o where o.owner is not null
 ),
+pool_of (pool) as (
+    (select r.pool from {schema}.runs as r where r.ready_at is not null and r.pool >= '' order by r.pool limit 1)
+    union all
+    select (
+        select r.pool from {schema}.runs as r where r.ready_at is not null and r.pool > p.pool order by r.pool limit 1
+    ) from pool_of as p where p.pool is not null
+),
+line_of (name) as (
+    (select r.pool from {schema}.runs as r where r.line_at is not null and r.pool >= '' order by r.pool limit 1)
+    union all
+    select (
+        select r.pool from {schema}.runs as r where r.line_at is not null and r.pool > l.name order by r.pool limit 1
+    ) from line_of as l where l.name is not null
+),
 living (worker_id) as materialized (
     select w.worker_id from {schema}.workers as w
     where w.lease_until > :now or w.worker_id = :worker_id
@@ -326,9 +421,11 @@ select
     else (
         select min((
             select r.ready_at from {schema}.runs as r
-            where r.workflow = known.name and r.version = known.version and r.ready_at is not null
+            where r.pool = p.pool and r.workflow = known.name and r.version = known.version
+            and r.ready_at is not null
             order by r.ready_at limit 1
-        )) from json_to_recordset(:workflows) as known (name text, version bigint)
+        )) from pool_of as p cross join json_to_recordset(:workflows) as known (name text, version bigint)
+        where p.pool is not null and (:pools::text[] is null or p.pool = any (:pools::text[]))
     ) end,
     exists (select 1 from {schema}.fan_outs),
     exists (select 1 from {schema}.outbox),
@@ -338,6 +435,16 @@ select
          or s.workflow in (select known.name from json_to_recordset(:workflows) as known (name text))
      )
      order by s.due_at limit 1),
+    (select coalesce(json_agg(json_build_object(
+        'name', l.name,
+        'pool', (select {pool as json of p} from {schema}.pools as p where p.name = l.name),
+        'oldest_at', (select r.line_at from {schema}.runs as r
+            where r.pool = l.name and r.line_at is not null order by r.line_at limit 1),
+        'begun', exists (select 1 from {schema}.runs as r where r.pool = l.name and r.line_at is not null and r.admitted),
+        'taken', (select count(*) from {schema}.runs as r
+            where r.pool = l.name and r.pool <> '' and r.line_at is null and r.status in ('ready', 'running')),
+        'state', (select k.answer from {schema}.keys as k where k.scope = 'line' and k.key = l.name)
+    ) order by l.name), '[]') from line_of as l where l.name is not null),
     coalesce((select e.position from {schema}.events as e order by e.position limit 1), 1),
     (select h.position from {schema}.ledger_head as h),
     exists (
@@ -403,6 +510,54 @@ select coalesce(json_agg(json_build_array(s.due_at, s.name) order by s.due_at, s
     where s.due_at is not null and s.workflow = any (:workflow_names::text[])
     order by s.due_at, s.name limit :limit
 ) as s;
+
+-- name: all_pools
+-- All there are.
+select coalesce(json_agg({pool as json of p} order by p.name), '[]') from {schema}.pools as p;
+
+-- name: lines
+-- The pools in whose line somebody stands, found by hopping along its index.
+with recursive line_of (name) as (
+    (select r.pool from {schema}.runs as r where r.line_at is not null and r.pool >= '' order by r.pool limit 1)
+    union all
+    select (
+        select r.pool from {schema}.runs as r where r.line_at is not null and r.pool > l.name order by r.pool limit 1
+    ) from line_of as l where l.name is not null
+)
+select coalesce(json_agg(json_build_object(
+    'name', l.name,
+    'pool', (select {pool as json of p} from {schema}.pools as p where p.name = l.name),
+    'oldest_at', (select r.line_at from {schema}.runs as r
+        where r.pool = l.name and r.line_at is not null order by r.line_at limit 1),
+    'begun', exists (select 1 from {schema}.runs as r where r.pool = l.name and r.line_at is not null and r.admitted),
+    'taken', (select count(*) from {schema}.runs as r
+        where r.pool = l.name and r.pool <> '' and r.line_at is null and r.status in ('ready', 'running')),
+    'state', (select k.answer from {schema}.keys as k where k.scope = 'line' and k.key = l.name)
+) order by l.name), '[]') from line_of as l where l.name is not null;
+
+-- name: standing
+-- How things stand in one pool, and for some keys of it.
+select
+    (select count(*) from {schema}.runs as r
+     where r.pool = :pool and r.pool <> '' and r.line_at is null and r.status in ('ready', 'running')),
+    (select count(*) from {schema}.runs as r where r.pool = :pool and r.line_at is not null),
+    (select r.line_at from {schema}.runs as r where r.pool = :pool and r.line_at is not null order by r.line_at limit 1),
+    (select k.answer from {schema}.keys as k where k.scope = 'line' and k.key = :pool),
+    (select coalesce(json_agg(json_build_array(
+        a.key,
+        (select count(*) from {schema}.runs as r
+         where r.pool = :pool and r.pool <> '' and r.line_at is null and r.status in ('ready', 'running')
+         and r.pool_key = a.key),
+        (select k.answer from {schema}.keys as k where k.scope = 'rate/' || :pool and k.key = a.key)
+    )), '[]') from unnest(:keys::text[]) as a (key));
+
+-- name: page_line
+-- Who stands in a line, oldest first.
+select coalesce(json_agg({run as json of r} order by r.line_at, r.run_id), '[]') from (
+    select * from {schema}.runs as r
+    where r.pool = :pool and r.line_at is not null and (r.line_at, r.run_id) > (:line_at, :run_id)
+    order by r.line_at, r.run_id limit :limit
+) as r;
 
 -- name: page_schedules
 -- Calendars by name.
@@ -651,6 +806,7 @@ select
         'consumers', (select count(*) from {schema}.consumers),
         'subscriptions', (select count(*) from {schema}.subscriptions),
         'schedules', (select count(*) from {schema}.schedules),
+        'pools', (select count(*) from {schema}.pools),
         'parked', (select count(*) from {schema}.parked),
         'deferred', (select count(*) from {schema}.deferred),
         'channels', (select count(*) from {schema}.channels),

@@ -13,8 +13,10 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    LineLook,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -24,7 +26,7 @@ from perdure.model.records import (
     WorkflowRecord,
 )
 from perdure.store import decoding, listing
-from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Store, Vitals, WatcherPlace
 from perdure.store.decoding import all_counts, decode_numbers, first, in_order, with_steps
 from perdure.store.listing import (
     BEFORE_ALL_TIMES,
@@ -86,6 +88,7 @@ class PostgresReads(Store):
         workflows: Iterable[tuple[str, int]] | None = None,
         after: str = "",
         limit: int = 0,
+        pools: Iterable[str] | None = None,
     ) -> Look:
         row = await self._row(
             "look",
@@ -94,8 +97,9 @@ class PostgresReads(Store):
             limit=limit,
             now=self._clock.now(),
             worker_id=self.worker_id or "",
+            pools=None if pools is None else list(pools),
         )
-        deadline_at, expires_at, ready_at, fan_out, outbox, schedule_at, *more = row
+        deadline_at, expires_at, ready_at, fan_out, outbox, schedule_at, lines, *more = row
         first, last, orphaned, living, readers, swept = more
         parked = _decode_swept(swept)
         self.head = max(self.head, last)
@@ -109,6 +113,7 @@ class PostgresReads(Store):
             fan_out=fan_out,
             outbox=outbox,
             schedule_at=schedule_at,
+            lines=tuple(decoding.decode_lines(lines)),
             orphaned=orphaned,
             suspects=tuple(run_id for run_id, watches in parked if not watches),
             swept=parked[-1][0] if parked and len(parked) == limit else "",
@@ -160,6 +165,28 @@ class PostgresReads(Store):
         return await self._rows(
             decoding.decode_schedules, "page_schedules", after=after, limit=limit
         )
+
+    async def pools(self) -> list[PoolRecord]:
+        return await self._rows(decoding.decode_pools, "all_pools")
+
+    async def lines(self) -> list[LineLook]:
+        return await self._rows(decoding.decode_lines, "lines")
+
+    async def standing(self, pool: str, keys: Sequence[str]) -> Standing:
+        row = await self._row("standing", pool=pool, keys=list(keys))
+        taken, waiting, oldest_at, state, found = row
+        return Standing(
+            taken=taken,
+            waiting=waiting,
+            oldest_at=oldest_at,
+            state=state,
+            keys=decoding.pool_keys(found),
+        )
+
+    async def line(self, pool: str, after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
+        line_at, run_id = (-(2**63), "") if after is None else after
+        place = {"pool": pool, "line_at": line_at, "run_id": run_id}
+        return await self._rows(decoding.decode_runs, "page_line", limit=limit, **place)
 
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         found = await self._rows(

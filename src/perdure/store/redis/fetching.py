@@ -13,6 +13,7 @@ from perdure.model.records import (
     DeferredRecord,
     ItemRecord,
     ParkedRecord,
+    PoolRecord,
     ScheduleRecord,
     SignalRecord,
     StepRecord,
@@ -51,6 +52,7 @@ decode_subscription = msgspec.json.Decoder(SubscriptionRecord).decode
 decode_schedule = msgspec.json.Decoder(ScheduleRecord).decode
 _decode_parked = msgspec.json.Decoder(ParkedRecord).decode
 _decode_deferred = msgspec.json.Decoder(DeferredRecord).decode
+decode_pool = msgspec.json.Decoder(PoolRecord).decode
 decode_workflow = msgspec.json.Decoder(WorkflowRecord).decode
 decode_channel = msgspec.json.Decoder(ChannelRecord).decode
 
@@ -70,6 +72,11 @@ def decode_deferred(value: bytes) -> DeferredRecord:
 def workflow_names(workflows: Iterable[tuple[str, int]]) -> list[str]:
     """As the index of runs that may be claimed is named."""
     return [f"{name}:{version}" for name, version in dict.fromkeys(workflows)]
+
+
+def _served(pools: Sequence[str] | None) -> list[str] | bool:
+    """Pools to be served, for a script: False for all."""
+    return False if pools is None else list(pools)
 
 
 class Fetcher:
@@ -176,11 +183,24 @@ class Fetcher:
                 gone, limit = args
                 return [("orphans", self._now(), self._who() or "", list(gone), limit)]
             case "ready":
-                known, now, limit = args
-                return [("ready", workflow_names(known), moment(now), limit)]
+                known, pools, now, limit = args
+                return [("ready", workflow_names(known), _served(pools), moment(now), limit)]
             case "ready_later":
-                known, now = args
-                return [("ready_later", workflow_names(known), moment(now))]
+                known, pools, now = args
+                return [("ready_later", workflow_names(known), _served(pools), moment(now))]
+            case "pool":
+                return [("HGET", key("pools"), args[0])]
+            case "slots":
+                pool, of = args
+                return [("ZCARD", key("slots", pool if of is None else f"{pool}{SEP}{of}"))]
+            case "line_keys":
+                pool, after, known, begun, now, limit = args
+                begin = "-" if after is None else f"({after}"
+                names = workflow_names(known)
+                return [("line_keys", pool, begin, names, begun, moment(now), limit)]
+            case "line_runs":
+                pool, of, known, begun, now, limit = args
+                return [("line_runs", pool, of, workflow_names(known), begun, moment(now), limit)]
             case "finished":
                 return [("finished", moment(args[0]), args[1])]
             case "expired_keys":
@@ -244,6 +264,8 @@ class Fetcher:
                 known.workflows[args[0], args[1]] = _one(decode_workflow, answers[0])
             case "channel":
                 known.channels[args[0], args[1]] = _one(decode_channel, answers[0])
+            case "pool":
+                known.pools[args[0]] = _one(decode_pool, answers[0])
             case "fan_outs":
                 known.put_fan_outs(sorted(map(int, answers[0])))
             case "event" | "event_at":
@@ -298,8 +320,12 @@ def _answer(need: Need, answers: list[Answer]) -> Any:
             return _one(decode_event, found)
         case "first_position" | "position_at":
             return int(found)
-        case "orphans" | "ready" | "ready_later" | "finished":
+        case "orphans" | "ready" | "ready_later" | "finished" | "line_runs":
             return [one.decode() for one in found]
+        case "line_keys":
+            return [(one.decode(), taken) for one, taken in found]
+        case "slots":
+            return found
         case "expired_keys":
             return list(map(decode_key, found))
         case "started_under":

@@ -19,8 +19,14 @@
     runs:tag:<name>\\0<value>
                        zset   for listings: when a run was made, and its id
     runs:finished      zset   when it ended, and its id
-    ready:<name>:<v>   zset   from when on it may be claimed, and its id
-    ready_names        set    which of those there are, or were
+    ready:<name>:<v>, ready:<pool>\\0<name>:<v>
+                       zset   from when on it may be claimed, and its id
+    ready_names        set    which of those there are, or were; ready_pools: the same of their pools
+    slots:<pool>, slots:<pool>\\0<key>
+                       zset   runs that hold a slot
+    line:<pool>\\0<key> zset   who stands in line: begun or not, priority, since when, its id, its workflow
+    line_keys:<pool>   zset   keys that somebody stands in line of; lines: set of such pools
+    line_age:<pool>    zset   since when, and its id; begun:<pool>: those of them that have begun
     owners, owned:<worker>    who runs something, and what
     held:<worker>      zset   what it has in memory, running or not
     root:<event id>    set    runs that the chain of one event has started
@@ -44,7 +50,8 @@
     keys               hash   keys_of:<run> set, keys:expiry zset
     letters            hash   letters:all, letters:of:<run> zset
     schedules          hash   schedules:all, schedules:due and due:<workflow> zset
-    consumers, subscriptions, parked, deferred, workers, workflows, channels, outbox   hash   (and zsets of their order)
+    consumers, subscriptions, parked, deferred, pools, workers, workflows, channels, outbox
+                       hash   (and zsets of their order)
 
 All zsets but those of positions have the score 0 and are ordered by their members, byte by byte: a time or a position
 of fixed width, then ids. So an index is what it is in a database of tables, (opened_at, run_id, path, ix), and a page
@@ -53,6 +60,8 @@ begins after any place, whether it is still there or not. Members and rows are m
 
 from typing import Final
 
+from perdure.model.limits import priority_max
+from perdure.model.records import RunRecord
 from perdure.model.topics import ENGINE
 
 # Between parts of a member. No name and no id can hold it.
@@ -81,6 +90,18 @@ def place(position: int) -> str:
 def is_indexed(type: str, about: str) -> bool:
     """Whether an event is found by its entity's own index: all but what the engine tells of runs, which is little."""
     return not about.startswith("run/") or type.partition(".")[0] not in ENGINE
+
+
+def ready_part(pool: str, workflow: str, version: int) -> str:
+    """As the index of the runs of a workflow that may be claimed is named."""
+    name = f"{workflow}:{version}"
+    return f"{pool}{SEP}{name}" if pool else name
+
+
+def line_member(run: RunRecord, line_at: int, admitted: bool) -> str:
+    """A place in line: who has begun before who has not, then by priority, then by age."""
+    rank = f"{int(not admitted)}{priority_max - run.priority:03d}"
+    return f"{rank}{moment(line_at)}{run.run_id}{SEP}{run.workflow}:{run.version}"
 
 
 class Layout:

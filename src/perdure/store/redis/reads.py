@@ -13,8 +13,10 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    LineLook,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -24,7 +26,7 @@ from perdure.model.records import (
     WorkflowRecord,
 )
 from perdure.model.status import LIVE, TERMINAL
-from perdure.store.base import Look, MatchPlace, RunFilter, Store, Vitals, WatcherPlace
+from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Store, Vitals, WatcherPlace
 from perdure.store.decoding import in_order
 from perdure.store.redis import fetching
 from perdure.store.redis.fetching import Question, Reply, workflow_names
@@ -51,6 +53,7 @@ _every_table = (
     "deferred",
     "channels",
     "schedules",
+    "pools",
 )
 _decode_outbox = msgspec.json.Decoder(OutboxRecord).decode
 
@@ -101,16 +104,18 @@ class RedisReads(Store):
         workflows: Iterable[tuple[str, int]] | None = None,
         after: str = "",
         limit: int = 0,
+        pools: Iterable[str] | None = None,
     ) -> Look:
         asked: list[Any] = ["look", self._clock.now(), self.worker_id or "", after, limit]
         if workflows is not None:
             known = list(workflows)
-            asked += [workflow_names(known), list({name for name, _ in known})]
+            served = False if pools is None else list(pools)
+            asked += [workflow_names(known), list({name for name, _ in known}), served]
         found = await self._one(*asked)
         deadline, expiry, ready, fan_out, outbox, first, last, orphans, living, readers, *more = (
             found
         )
-        swept, server, schedule = more
+        swept, server, schedule, lines = more
         await self._note_server(server.decode())
         deadlines = [time_of(one.decode()) for one in (deadline, expiry) if one]
         self.head = max(self.head, int(last))
@@ -123,6 +128,7 @@ class RedisReads(Store):
             fan_out=bool(fan_out),
             outbox=bool(outbox),
             schedule_at=time_of(schedule.decode()) if schedule else None,
+            lines=tuple(_lines(lines)),
             orphaned=bool(orphans),
             suspects=tuple(run_id.decode() for run_id, watches in swept if not watches),
             swept=swept[-1][0].decode() if swept and len(swept) == limit else "",
@@ -179,6 +185,31 @@ class RedisReads(Store):
     async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
         found = await self._one("page", "schedules:all", "schedules", 0, f"({after}", "+", limit)
         return list(map(fetching.decode_schedule, found))
+
+    async def pools(self) -> list[PoolRecord]:
+        rows = await self._one("HVALS", self._key("pools"))
+        return sorted(map(fetching.decode_pool, rows), key=lambda one: one.name)
+
+    async def lines(self) -> list[LineLook]:
+        return _lines(await self._one("lines"))
+
+    async def standing(self, pool: str, keys: Sequence[str]) -> Standing:
+        taken, waiting, oldest, state, of_keys = await self._one("standing", pool, list(keys))
+        found = zip(keys, of_keys, strict=True)
+        return Standing(
+            taken=taken,
+            waiting=waiting,
+            oldest_at=time_of(oldest.decode()) if oldest else None,
+            state=_kept(state),
+            keys={
+                key: (slots, None if kept is None else int(decode_key(kept).answer))
+                for key, (slots, kept) in found
+            },
+        )
+
+    async def line(self, pool: str, after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
+        begin = "-" if after is None else f"({moment(after[0])}{after[1]}"
+        return list(map(_run, await self._one("line", pool, begin, limit)))
 
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         if not keys:
@@ -366,3 +397,24 @@ def _watcher_member(opened_at: int, run_id: str, path: str, ix: int) -> str:
 
 def _after_watcher(after: WatcherPlace | None) -> str:
     return "-" if after is None else f"({_watcher_member(*after)}"
+
+
+def _kept(value: bytes | None) -> str | None:
+    """What is kept under a key of ours."""
+    return None if value is None else decode_key(value).answer
+
+
+def _lines(found: Iterable[Any]) -> list[LineLook]:
+    """The pools in whose line somebody stands, by name."""
+    lines = [
+        LineLook(
+            name=name.decode(),
+            pool=None if row is None else fetching.decode_pool(row),
+            oldest_at=time_of(oldest.decode()),
+            begun=bool(begun),
+            taken=taken,
+            state=_kept(state),
+        )
+        for name, row, oldest, begun, taken, state in found
+    ]
+    return sorted(lines, key=lambda one: one.name)

@@ -54,6 +54,9 @@ class Born(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     deadline_at: int | None = None
     cancel_on: str | None = None
     replaced: int | None = None
+    pool: str = ""
+    pool_key: str = ""
+    priority: int = 0
     codec: str = "json/1"
 
 
@@ -67,6 +70,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     reason: str | None = None
     pause_requested: bool = False
     cancel_requested: bool = False
+    line_at: int | None = None
+    admitted: bool = True
 
 
 _decode_born = msgspec.json.Decoder(Born).decode
@@ -108,6 +113,9 @@ def born_text(run: RunRecord) -> str:
             deadline_at=run.deadline_at,
             cancel_on=run.cancel_on,
             replaced=run.replaced,
+            pool=run.pool,
+            pool_key=run.pool_key,
+            priority=run.priority,
         )
     )
 
@@ -122,6 +130,8 @@ def state_fields(run: RunRecord | RunChange) -> dict[str, str]:
         reason=run.reason,
         pause_requested=run.pause_requested,
         cancel_requested=run.cancel_requested,
+        line_at=run.line_at,
+        admitted=run.admitted,
     )
     fields = {
         "state": text(state),
@@ -178,6 +188,11 @@ def decode_run(found: Sequence[bytes | None]) -> tuple[Slice, int] | None:
         deadline_at=born.deadline_at,
         cancel_on=born.cancel_on,
         replaced=born.replaced,
+        pool=born.pool,
+        pool_key=born.pool_key,
+        priority=born.priority,
+        line_at=state.line_at,
+        admitted=state.admitted,
     )
     return Slice(run, int(change)), int(seq)
 

@@ -31,7 +31,15 @@ from perdure.model.status import TERMINAL
 from perdure.store.optimistic.changes import UNPLACED, Changes, RunChange
 from perdure.store.optimistic.placing import MARK
 from perdure.store.redis import rows
-from perdure.store.redis.layout import SEP, Layout, is_indexed, moment, place
+from perdure.store.redis.layout import (
+    SEP,
+    Layout,
+    is_indexed,
+    line_member,
+    moment,
+    place,
+    ready_part,
+)
 from perdure.store.redis.rows import text
 
 Value = str | list[Any]
@@ -73,6 +81,7 @@ class _Argument:
         # Of these the script sees in the end whether there is anything left.
         self._owners: dict[str, None] = {}
         self._touched_queues: dict[str, None] = {}
+        self._touched_lines: dict[tuple[str, str], None] = {}
 
     def made(self, server: str, epoch: str, alone: str, now: int) -> dict[str, Any]:
         changes = self._changes
@@ -118,6 +127,7 @@ class _Argument:
             "chosen": self._chosen,
             "owners": list(self._owners),
             "queues": list(self._touched_queues),
+            "lines": list(self._touched_lines),
             "removes": removes,
             "trim": changes.trim or 0,
             "events": [
@@ -317,10 +327,14 @@ class _Argument:
                     self._index(*at)[old[at]] = False
                 self._index(*at)[member] = True
                 if at[0] == "ready":
-                    self._set("ready_names")[f"{at[1]}:{at[2]}"] = True
+                    self._set("ready_names")[at[1]] = True
+                    if run.pool:
+                        self._set("ready_pools")[run.pool] = True
         for at in old.keys() ^ new.keys():
             if at[0] == "owned":
                 self._owners[at[1]] = None
+            elif at[0] == "line":
+                self._touched_lines[run.pool, run.pool_key] = None
         if run.parent_run_id is not None:
             lives = after is not None and after.status not in TERMINAL
             if before is None or lives != (before.status not in TERMINAL):
@@ -337,10 +351,30 @@ class _Argument:
         if state.ready_at is not None:
             # Of the workflow that it is by then: one that continues may become another.
             of = state if isinstance(state, RunRecord) else run
-            places["ready", of.workflow, str(of.version)] = moment(state.ready_at) + run_id
+            part = ready_part(run.pool, of.workflow, of.version)
+            places["ready", part] = moment(state.ready_at) + run_id
         if state.finished_at is not None:
             places["runs", "finished"] = moment(state.finished_at) + run_id
+        if run.pool:
+            places |= self._places_in_pool(run, state)
         return places
+
+    def _places_in_pool(
+        self, run: RunRecord, state: RunRecord | RunChange
+    ) -> dict[tuple[str, ...], str]:
+        shared = f"{run.pool}{SEP}{run.pool_key}"
+        if state.line_at is not None:
+            of = state if isinstance(state, RunRecord) else run
+            places: dict[tuple[str, ...], str] = {
+                ("line", shared): line_member(of, state.line_at, state.admitted),
+                ("line_age", run.pool): moment(state.line_at) + run.run_id,
+            }
+            if state.admitted:
+                places["begun", run.pool] = run.run_id
+            return places
+        if state.status in ("ready", "running"):
+            return {("slots", run.pool): run.run_id, ("slots", shared): run.run_id}
+        return {}
 
     # --- what belongs to runs ---
 
@@ -535,6 +569,8 @@ class _Argument:
 
     def _rest(self) -> None:
         changes = self._changes
+        for pool in changes.put_pools:
+            self._hash("pools", "pools")[pool.name] = text(pool)
         for position in changes.gone_fan_outs:
             self._hash("fan_outs", "fan_outs")[str(position)] = None
         for position in changes.new_fan_outs:
@@ -564,6 +600,7 @@ class _Argument:
             "limit": op.limit,
             "now": moment(self._changes.now),
             "of": [f"{name}:{version}" for name, version in dict.fromkeys(op.workflows)],
+            "pools": False if op.pools is None else list(dict.fromkeys(op.pools)),
         }
 
 

@@ -54,6 +54,7 @@ class LoadedRows(Tables):
         self._cursors = remembered.cursors
         self._workflows = remembered.workflows
         self._channels = remembered.channels
+        self._pools = remembered.pools
 
         self._touched: dict[str, None] = {}  # runs that may not be worth remembering
         self._deleted_runs: dict[str, None] = {}  # that the file still has

@@ -225,6 +225,53 @@ select
 -- One calendar.
 select json_group_array({schedule as json}) from schedules where name = :name;
 
+-- name: pool
+-- One pool.
+select json_group_array({pool as json}) from pools where name = :name;
+
+-- name: slots_taken
+-- Counted in an index of its own.
+select count(*) from runs
+where pool = :pool and pool <> '' and line_at is null and status in ('ready', 'running')
+and (:key is null or pool_key = :key);
+
+-- name: line_keys
+-- The next keys of a line, found by hopping along its index, each with whether somebody of it is due whom the asker
+-- knows, and how many slots it has taken.
+with recursive found (place) as (
+    select min(pool_key) from runs
+    where pool = :pool and line_at is not null and (:after is null or pool_key > :after)
+    union all
+    select (select min(pool_key) from runs where pool = :pool and line_at is not null and pool_key > found.place)
+    from found where found.place is not null
+    limit :limit
+)
+select json_group_array(json_array(
+    place,
+    json(iif(exists (
+        select 1 from runs indexed by runs_in_line
+        where pool = :pool and pool_key = found.place and line_at is not null and line_at <= :now and admitted >= :begun
+        and exists (
+            select 1 from json_each(:workflows) as known
+            where known.value ->> 0 = workflow and known.value ->> 1 = version
+        )
+    ), 'true', 'false')),
+    (select count(*) from runs
+     where pool = :pool and pool <> '' and line_at is null and status in ('ready', 'running') and pool_key = found.place)
+)) from found where place is not null;
+
+-- name: line_runs
+-- The first in line of one key, in the order in which they are let through.
+select json_group_array({run as json}) from (
+    select * from runs
+    where pool = :pool and pool_key = :key and line_at is not null and line_at <= :now and admitted >= :begun
+    and exists (
+        select 1 from json_each(:workflows) as known
+        where known.value ->> 0 = workflow and known.value ->> 1 = version
+    )
+    order by admitted desc, priority desc, line_at, run_id limit :limit
+);
+
 -- name: due_schedules
 -- Those whose time has come, by the index of when they are due; of workflows that nobody here knows there are few.
 select json_group_array({schedule as json}) from (
@@ -277,26 +324,45 @@ select json_group_array({letter as json}) from dead_letters where run_id = :run_
 
 -- --- a batch: questions that an index answers --------------------------------------------------------
 
+-- name: ready_pools
+-- The pools that have ready runs, found by hopping along the index from one to the next.
+with recursive found (pool) as (
+    select min(pool) from runs where ready_at is not null
+    union all
+    select (select min(pool) from runs where ready_at is not null and pool > found.pool)
+    from found where found.pool is not null
+)
+select json_group_array(pool) from found where pool is not null;
+
 -- name: ready_runs
--- Each known workflow is a walk along one index, no longer than asked for; then they are merged by ready_at. Ready
--- runs that nobody here knows, however many, are not even stepped over: this holds the lock of all writers.
+-- Each known workflow in each pool is a walk along one index, no longer than asked for; then the first of each pool by
+-- ready_at, then the second ones. Ready runs that nobody here knows, however many, are not even stepped over: this holds
+-- the lock of all writers.
 select json_group_array({run as json of r}) from (
-    select found.value ->> 2 as id from json_each(:workflows) as known cross join json_each((
-        select json_group_array(json_array(ready_at, run_id, id)) from (
-            select ready_at, run_id, rowid as id from runs
-            where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at <= :now
-            order by ready_at, run_id limit :limit
+    select id from (
+        select id, ready_at, run_id, row_number() over (partition by pool order by ready_at, run_id) as nth from (
+            select
+                known.value ->> 0 as pool, found.value ->> 0 as ready_at, found.value ->> 1 as run_id,
+                found.value ->> 2 as id
+            from json_each(:places) as known cross join json_each((
+                select json_group_array(json_array(ready_at, run_id, id)) from (
+                    select ready_at, run_id, rowid as id from runs
+                    where pool = known.value ->> 0 and workflow = known.value ->> 1
+                    and version = known.value ->> 2 and ready_at <= :now
+                    order by ready_at, run_id limit :limit
+                )
+            )) as found
         )
-    )) as found
-    order by found.value ->> 0, found.value ->> 1 limit :limit
+    )
+    order by nth, ready_at, run_id limit :limit
 ) as first cross join runs as r on r.rowid = first.id;
 
 -- name: next_ready_at
--- The first ready run of these workflows that is not due yet: one look for each.
+-- The first ready run of these pools and workflows that is not due yet: one look for each.
 select min((
     select min(ready_at) from runs
-    where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at > :now
-)) from json_each(:workflows) as known;
+    where pool = known.value ->> 0 and workflow = known.value ->> 1 and version = known.value ->> 2 and ready_at > :now
+)) from json_each(:places) as known;
 
 -- name: running_owners
 -- Who is said to run something, and the lease of each: a handful. Read from the index by status alone.
@@ -384,7 +450,8 @@ where runs.run_id = v.column1;
 update runs set
     status = v.column2, owner = v.column3, fence = v.column4, revision = v.column5, ready_at = v.column6,
     finished_at = v.column7, output = v.column8, error = v.column9, reason = v.column10,
-    pause_requested = v.column11, cancel_requested = v.column12, published = v.column13
+    pause_requested = v.column11, cancel_requested = v.column12, published = v.column13, line_at = v.column14,
+    admitted = v.column15
 from (select * from ({rows}) limit ?) as v
 where runs.run_id = v.column1;
 
@@ -566,6 +633,10 @@ delete from deferred where subscription = :name;
 -- A calendar is made or changed, or has ticked.
 insert or replace into schedules ({schedule columns}) values ({schedule values});
 
+-- name: put_pool
+-- Limits are changed seldom, and at once.
+insert or replace into pools ({pool columns}) values ({pool values});
+
 -- name: delete_schedule
 -- A calendar goes.
 delete from schedules where name = :name;
@@ -666,9 +737,11 @@ select json_group_array({workflow as json}) from workflows where name = :name an
 insert into workflows ({workflow columns}) values ({workflow values})
 on conflict (name, version) do update set
     input_schema = excluded.input_schema, output_schema = excluded.output_schema,
-    signals = excluded.signals, strict_signals = excluded.strict_signals, cancel_on = excluded.cancel_on
-where (input_schema, output_schema, signals, strict_signals, cancel_on) is not (
-    excluded.input_schema, excluded.output_schema, excluded.signals, excluded.strict_signals, excluded.cancel_on
+    signals = excluded.signals, strict_signals = excluded.strict_signals, cancel_on = excluded.cancel_on,
+    pool = excluded.pool
+where (input_schema, output_schema, signals, strict_signals, cancel_on, pool) is not (
+    excluded.input_schema, excluded.output_schema, excluded.signals, excluded.strict_signals, excluded.cancel_on,
+    excluded.pool
 );
 
 
@@ -715,10 +788,20 @@ select
     (select min(expires_at) from signals where expires_at is not null),
     iif(:workflows is null,
         (select min(ready_at) from runs where ready_at is not null),
-        (select min((
+        (with recursive found (pool) as (
+            select min(pool) from runs where ready_at is not null
+            union all
+            select (select min(pool) from runs where ready_at is not null and pool > found.pool)
+            from found where found.pool is not null
+         )
+         select min((
             select min(ready_at) from runs
-            where workflow = known.value ->> 0 and version = known.value ->> 1 and ready_at is not null
-         )) from json_each(:workflows) as known)),
+            where pool = found.pool and workflow = known.value ->> 0 and version = known.value ->> 1
+            and ready_at is not null
+         ))
+         from found cross join json_each(:workflows) as known
+         where found.pool is not null
+         and (:pools is null or found.pool in (select value from json_each(:pools))))),
     exists (select 1 from fan_outs),
     exists (select 1 from outbox),
     (select due_at from schedules
@@ -729,7 +812,25 @@ select
     (select coalesce(max(position), 0) from events),
     (select json_group_array(owner) from (select distinct owner from runs where status = 'running')),
     (select json_group_array(json_array(worker_id, lease_until)) from workers),
-    (select json_group_array({consumer as json}) from consumers);
+    (select json_group_array({consumer as json}) from consumers),
+    (with recursive standing (name) as (
+        select min(pool) from runs where line_at is not null
+        union all
+        select (select min(pool) from runs where line_at is not null and pool > standing.name)
+        from standing where standing.name is not null
+    )
+    select json_group_array(json_object(
+        'name', name,
+        'pool', json((select {pool as json of p} from pools as p where p.name = standing.name)),
+        'oldest_at', (select min(line_at) from runs where pool = standing.name and line_at is not null),
+        'begun', json(iif(exists (
+            select 1 from runs indexed by runs_begun_in_line
+            where pool = standing.name and line_at is not null and admitted = 1
+        ), 'true', 'false')),
+        'taken', (select count(*) from runs
+            where pool = standing.name and pool <> '' and line_at is null and status in ('ready', 'running')),
+        'state', (select answer from keys where scope = 'line' and key = standing.name)
+    )) from standing where name is not null);
 
 -- name: page_outbox
 -- Sends that callers have committed, by id.
@@ -834,6 +935,54 @@ select json_group_array({channel as json}) from channels;
 -- name: all_subscriptions
 -- All rules.
 select json_group_array({subscription as json}) from subscriptions;
+
+-- name: all_pools
+-- All there are.
+select json_group_array({pool as json}) from (select * from pools order by name);
+
+-- name: lines
+-- The pools in whose line somebody stands, found by hopping along its index.
+with recursive standing (name) as (
+    select min(pool) from runs where line_at is not null
+    union all
+    select (select min(pool) from runs where line_at is not null and pool > standing.name)
+    from standing where standing.name is not null
+)
+select json_group_array(json_object(
+    'name', name,
+    'pool', json((select {pool as json of p} from pools as p where p.name = standing.name)),
+    'oldest_at', (select min(line_at) from runs where pool = standing.name and line_at is not null),
+    'begun', json(iif(exists (
+        select 1 from runs indexed by runs_begun_in_line
+        where pool = standing.name and line_at is not null and admitted = 1
+    ), 'true', 'false')),
+    'taken', (select count(*) from runs
+        where pool = standing.name and pool <> '' and line_at is null and status in ('ready', 'running')),
+    'state', (select answer from keys where scope = 'line' and key = standing.name)
+)) from standing where name is not null;
+
+-- name: standing
+-- How things stand in one pool, and for some keys of it.
+select
+    (select count(*) from runs
+     where pool = :pool and pool <> '' and line_at is null and status in ('ready', 'running')),
+    (select count(*) from runs where pool = :pool and line_at is not null),
+    (select min(line_at) from runs where pool = :pool and line_at is not null),
+    (select answer from keys where scope = 'line' and key = :pool),
+    (select json_group_array(json_array(
+        value,
+        (select count(*) from runs
+         where pool = :pool and pool <> '' and line_at is null and status in ('ready', 'running') and pool_key = value),
+        (select answer from keys where scope = 'rate/' || :pool and key = value)
+    )) from json_each(:keys));
+
+-- name: page_line
+-- Who stands in a line, oldest first.
+select json_group_array({run as json}) from (
+    select * from runs
+    where pool = :pool and line_at is not null and (line_at, run_id) > (:line_at, :run_id)
+    order by line_at, run_id limit :limit
+);
 
 -- name: page_schedules
 -- Calendars by name.
@@ -1009,6 +1158,7 @@ select
         'consumers', (select count(*) from consumers),
         'subscriptions', (select count(*) from subscriptions),
         'schedules', (select count(*) from schedules),
+        'pools', (select count(*) from pools),
         'parked', (select count(*) from parked),
         'deferred', (select count(*) from deferred),
         'channels', (select count(*) from channels)

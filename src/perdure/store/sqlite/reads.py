@@ -23,8 +23,10 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    LineLook,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -34,7 +36,7 @@ from perdure.model.records import (
     WorkflowRecord,
 )
 from perdure.store import listing
-from perdure.store.base import Look, MatchPlace, RunFilter, Vitals, WatcherPlace
+from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Vitals, WatcherPlace
 from perdure.store.decoding import (
     all_counts,
     decode_channels,
@@ -44,9 +46,11 @@ from perdure.store.decoding import (
     decode_ids,
     decode_items,
     decode_letters,
+    decode_lines,
     decode_numbers,
     decode_outbox,
     decode_parked,
+    decode_pools,
     decode_runs,
     decode_schedules,
     decode_signals,
@@ -56,6 +60,7 @@ from perdure.store.decoding import (
     decode_workflows,
     first,
     in_order,
+    pool_keys,
     with_steps,
 )
 from perdure.store.listing import (
@@ -164,12 +169,14 @@ def look(
     workflows: list[tuple[str, int]] | None,
     after: str,
     limit: int,
+    pools: list[str] | None,
     is_live: Callable[[str, int], bool],
 ) -> Look:
     known = None if workflows is None else as_json(workflows)
-    found = sql.row("look", {"workflows": known})
+    served = None if pools is None else as_json(pools)
+    found = sql.row("look", {"workflows": known, "pools": served})
     deadline_at, expires_at, ready_at, fan_out, outbox, schedule_at, first, last, *lists = found
-    owners, leases, readers = lists
+    owners, leases, readers, waiting = lists
     deadlines = [at for at in (deadline_at, expires_at) if at is not None]
     live = frozenset(one for one, until in _decode_leases(leases) if is_live(one, until))
     suspects, swept = _sweep(sql, after, limit)
@@ -179,6 +186,7 @@ def look(
         fan_out=bool(fan_out),
         outbox=bool(outbox),
         schedule_at=schedule_at,
+        lines=tuple(decode_lines(waiting)),
         orphaned=not live.issuperset(_decode_owners(owners)),
         suspects=suspects,
         swept=swept,
@@ -240,6 +248,36 @@ def schedules(sql: Statements, after: str, limit: int) -> list[ScheduleRecord]:
         return sorted(rows, key=lambda one: one.name)
 
     return in_parts(page, after, limit, lambda last: last.name)
+
+
+def pools(sql: Statements) -> list[PoolRecord]:
+    return sql.records(decode_pools, "all_pools")
+
+
+def lines(sql: Statements) -> list[LineLook]:
+    return sql.records(decode_lines, "lines")
+
+
+def standing(sql: Statements, pool: str, keys: list[str]) -> Standing:
+    taken, waiting, oldest_at, state, found = sql.row(
+        "standing", {"pool": pool, "keys": as_json(keys)}
+    )
+    return Standing(
+        taken=taken,
+        waiting=waiting,
+        oldest_at=oldest_at,
+        state=state,
+        keys=pool_keys(found),
+    )
+
+
+def line(sql: Statements, pool: str, after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
+    def page(after: tuple[int, str], limit: int) -> list[RunRecord]:
+        place = {"line_at": after[0], "run_id": after[1]}
+        return sql.records(decode_runs, "page_line", {"pool": pool, "limit": limit, **place})
+
+    begin = (-(2**63), "") if after is None else after
+    return in_parts(page, begin, limit, lambda last: (last.line_at or 0, last.run_id))
 
 
 def known_keys(sql: Statements, scope: str, keys: list[str], now: int) -> set[str]:

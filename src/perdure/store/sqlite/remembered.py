@@ -16,6 +16,7 @@ from typing import Final
 from perdure.model.records import (
     ChannelRecord,
     CursorRecord,
+    PoolRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
@@ -47,6 +48,7 @@ class Remembered:
         self.cursors: dict[str, dict[tuple[str, str, str, str], CursorRecord]] = {}
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
         self.channels: dict[tuple[str, str], ChannelRecord | None] = {}
+        self.pools: dict[str, PoolRecord | None] = {}
         # Of topics and queues: whether anybody waits (perhaps no longer, if doubtful), and where the newest event is.
         self.watched: dict[tuple[str, str], bool] = {}
         self.doubtful: set[tuple[str, str]] = set()
@@ -77,6 +79,7 @@ class Remembered:
         self.unwatched.clear()
         self.cursors.clear()
         self.workflows.clear()
+        self.pools.clear()
         self._forget_names()
         self.fan_outs.clear()
 
@@ -106,8 +109,9 @@ class Remembered:
         for run_id in touched:
             run = runs.get(run_id)
             if run is not None and (
-                # Ended, or waiting with nobody holding it: such are rows, and must not fill the memory.
-                (run.owner is None and run.status != "ready") or _is_large(run)
+                # Ended, or waiting or in line with nobody holding it: such are rows, and must not fill the memory.
+                (run.owner is None and (run.status != "ready" or run.line_at is not None))
+                or _is_large(run)
             ):
                 self.drop(run_id)
             elif (buffered := signals.get(run_id)) and _are_many(buffered):

@@ -107,16 +107,27 @@ class RunRows(LoadedRows):
             if (run := self.run(one)) and run.status in LIVE and run.parent_run_id == run_id
         )
 
-    def ready_runs(self, workflows: Iterable[tuple[str, int]], limit: int) -> list[RunRecord]:
+    def ready_runs(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None, limit: int
+    ) -> list[RunRecord]:
         self.flush()
-        known = as_json(list(dict.fromkeys(workflows)))
-        return self._some_runs("ready_runs", limit, now=self.now, workflows=known)
+        return self._some_runs(
+            "ready_runs", limit, now=self.now, places=self._places(workflows, pools)
+        )
 
-    def next_ready_at(self, workflows: Iterable[tuple[str, int]]) -> int | None:
+    def next_ready_at(
+        self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None
+    ) -> int | None:
         self.flush()
-        known = {"now": self.now, "workflows": as_json(list(workflows))}
+        known = {"now": self.now, "places": self._places(workflows, pools)}
         at: int | None = self._sql.row("next_ready_at", known)[0]
         return at
+
+    def _places(self, workflows: Iterable[tuple[str, int]], pools: Iterable[str] | None) -> str:
+        """The parts of the index of ready runs that count: pool, workflow, version."""
+        served = self._read(decode_ids, "ready_pools") if pools is None else dict.fromkeys(pools)
+        known = dict.fromkeys(workflows)
+        return as_json([(pool, name, version) for pool in served for name, version in known])
 
     def started_under(self, root_id: str, limit: int) -> int:
         self.flush()

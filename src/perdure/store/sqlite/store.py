@@ -23,8 +23,10 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    LineLook,
     OutboxRecord,
     ParkedRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     SignalRecord,
@@ -39,6 +41,7 @@ from perdure.store.base import (
     Look,
     MatchPlace,
     RunFilter,
+    Standing,
     Store,
     Vitals,
     WatcherPlace,
@@ -227,6 +230,7 @@ class SqliteStore(Store):
         workflows: Iterable[tuple[str, int]] | None = None,
         after: str = "",
         limit: int = 0,
+        pools: Iterable[str] | None = None,
     ) -> Look:
         writer = self._writer
         now = self._clock.now()
@@ -235,7 +239,8 @@ class SqliteStore(Store):
             return writer is not None and writer.workers.is_live(worker_id, lease_until, now)
 
         known = None if workflows is None else list(workflows)
-        look = await self._read(reads.look, known, after, limit, is_live)
+        served = None if pools is None else list(pools)
+        look = await self._read(reads.look, known, after, limit, served, is_live)
         self.head = max(self.head, look.last)
         return look
 
@@ -267,6 +272,18 @@ class SqliteStore(Store):
 
     async def schedules(self, after: str, limit: int) -> list[ScheduleRecord]:
         return await self._read(reads.schedules, after, limit)
+
+    async def pools(self) -> list[PoolRecord]:
+        return await self._read(reads.pools)
+
+    async def lines(self) -> list[LineLook]:
+        return await self._read(reads.lines)
+
+    async def standing(self, pool: str, keys: Sequence[str]) -> Standing:
+        return await self._read(reads.standing, pool, list(keys))
+
+    async def line(self, pool: str, after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
+        return await self._read(reads.line, pool, after, limit)
 
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         return await self._read(reads.known_keys, scope, list(keys), now)

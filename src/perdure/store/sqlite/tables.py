@@ -12,6 +12,7 @@ from perdure.model.outcomes import Wake
 from perdure.store.sqlite.event_rows import EventRows
 from perdure.store.sqlite.fact_rows import FactRows
 from perdure.store.sqlite.outbox_rows import OutboxRows
+from perdure.store.sqlite.pool_rows import PoolRows
 from perdure.store.sqlite.queue_rows import QueueRows
 from perdure.store.sqlite.reader_rows import ReaderRows
 from perdure.store.sqlite.remembered import Remembered
@@ -36,6 +37,7 @@ class SqliteTables(
     FactRows,
     ReaderRows,
     ScheduleRows,
+    PoolRows,
     WorkerRows,
 ):
     """The rows of one batch on the writer's connection, inside its transaction."""

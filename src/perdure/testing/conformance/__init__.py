@@ -80,6 +80,13 @@ from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
 from perdure.testing.conformance.ledger_reads import TestLedgerReads
 from perdure.testing.conformance.matching import TestMatching
 from perdure.testing.conformance.outbox import TestOutbox
+from perdure.testing.conformance.pools import (
+    TestAdmission,
+    TestClaimsByPool,
+    TestPoolRows,
+    TestRates,
+    TestSlots,
+)
 from perdure.testing.conformance.pruning import TestPruning
 from perdure.testing.conformance.queues import TestQueues
 from perdure.testing.conformance.reads import TestReads
@@ -111,12 +118,14 @@ from perdure.testing.conformance.waits import TestWaits
 __all__ = [
     "Driver",
     "MakeStore",
+    "TestAdmission",
     "TestBatches",
     "TestCancel",
     "TestCancelOn",
     "TestCancelOnByMany",
     "TestCatalogue",
     "TestClaiming",
+    "TestClaimsByPool",
     "TestConsumers",
     "TestDeadLetters",
     "TestDeadlines",
@@ -133,9 +142,11 @@ __all__ = [
     "TestOwners",
     "TestParked",
     "TestPause",
+    "TestPoolRows",
     "TestPruning",
     "TestQueues",
     "TestQuietLedger",
+    "TestRates",
     "TestReads",
     "TestRecovery",
     "TestRetention",
@@ -143,6 +154,7 @@ __all__ = [
     "TestScheduleRows",
     "TestSignalWithStart",
     "TestSignals",
+    "TestSlots",
     "TestStarting",
     "TestSteering",
     "TestSticky",

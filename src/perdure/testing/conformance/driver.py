@@ -14,6 +14,7 @@ import msgspec
 from perdure.model import ops
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.outcomes import (
+    Admitted,
     Advanced,
     Buffered,
     Claimed,
@@ -34,12 +35,14 @@ from perdure.model.outcomes import (
     Trimmed,
     TurnOutcome,
 )
+from perdure.model.pools import checked_limits, encode_limits
 from perdure.model.records import (
     RUNNER,
     ChannelRecord,
     Condition,
     ConsumerRecord,
     EventRecord,
+    PoolRecord,
     RunRecord,
     ScheduleRecord,
     StepRecord,
@@ -119,11 +122,19 @@ class Driver:
         return await self.apply(ops.SignalWithStart(start=start_op, signal=send))
 
     async def claim(
-        self, worker_id: str = WORKER, *, limit: int = 100, workflows: tuple[str, ...] = (WORKFLOW,)
+        self,
+        worker_id: str = WORKER,
+        *,
+        limit: int = 100,
+        workflows: tuple[str, ...] = (WORKFLOW,),
+        pools: tuple[str, ...] | None = None,
     ) -> Claimed:
         known = tuple((name, version) for name in workflows for version in (1, 2))
+        fence = self.fence()
         answer: Claimed = await self.apply(
-            ops.ClaimRuns(worker_id=worker_id, fence=self.fence(), limit=limit, workflows=known)
+            ops.ClaimRuns(
+                worker_id=worker_id, fence=fence, limit=limit, workflows=known, pools=pools
+            )
         )
         return answer
 
@@ -425,6 +436,26 @@ class Driver:
         answer: Counted = await self.apply(
             ops.DrainDeferred(starts=starts, consumer=consumer, released=released)
         )
+        return answer
+
+    # --- pools ---
+
+    async def set_pool(self, name: str, **bounds: Any) -> PoolRecord | Refusal:
+        """Set the limits of a pool, as users write them."""
+        text = encode_limits(checked_limits(**bounds))
+        answer: PoolRecord | Refusal = await self.apply(
+            ops.SetPool(name=name, limits=text, fields=("limit", "per_key", "rate", "per_key_rate"))
+        )
+        return answer
+
+    def admit_op(
+        self, pool: str, *, limit: int = 100, workflows: tuple[str, ...] = (WORKFLOW,)
+    ) -> ops.AdmitRuns:
+        known = tuple((name, version) for name in workflows for version in (1, 2))
+        return ops.AdmitRuns(pool=pool, limit=limit, workflows=known)
+
+    async def admit(self, pool: str, **fields: Any) -> Admitted:
+        answer: Admitted = await self.apply(self.admit_op(pool, **fields))
         return answer
 
     # --- schedules ---

@@ -53,6 +53,8 @@ async def dump(store: Store) -> Dump:
         "parked": msgspec.to_builtins(await store.parked(None, None, _every_row)),
         "deferred": msgspec.to_builtins(await store.deferred(None, _every_row)),
         "schedules": msgspec.to_builtins(await store.schedules("", _every_row)),
+        "pools": msgspec.to_builtins(await store.pools()),
+        "lines": msgspec.to_builtins(await store.lines()),
         "due": await _due(store),
         "counts": {name: count for name, count in counts.items() if count},
     }

@@ -1,8 +1,8 @@
 """What must hold in every store at any moment, as far as its reads can show: `check_invariants` lists what does not.
 
 The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger; Q is for
-queues, K for those who keep cursors on the ledger, T for schedules, O for what stands over a run. Cheap enough to be
-asked after each op of a random test.
+queues, K for those who keep cursors on the ledger, T for schedules, O for what stands over a run, P for pools. Cheap
+enough to be asked after each op of a random test.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 
 from perdure.model import limits
+from perdure.model.pools import holds_slot
 from perdure.model.records import (
     DEADLINE_PATH,
     Condition,
@@ -65,6 +66,7 @@ async def check_invariants(store: Store) -> list[str]:
     wrong += [words async for words in _wrong_queues(store, lives)]
     wrong += [words async for words in _wrong_readers(store)]
     wrong += [words async for words in _wrong_schedules(store)]
+    wrong += [words async for words in _wrong_pools(store, lives)]
     wrong += [words async for words in _wrong_counts(store, lives)]
     return wrong
 
@@ -97,8 +99,13 @@ def _wrong_status(life: Life) -> Iterator[str]:
     if run.status not in LIVE | TERMINAL:
         yield f"R1 unknown status {run.status!r}"
     # A running one whose owner was called may have one; it is claimed like any other when that does not answer.
-    if run.status != "running" and (run.ready_at is not None) != (run.status == "ready"):
-        yield f"R6 {run.status} with ready_at {run.ready_at}"
+    claimable = run.status == "ready" and run.line_at is None
+    if run.status != "running" and (run.ready_at is not None) != claimable:
+        yield f"R6 {run.status} with ready_at {run.ready_at}, in line since {run.line_at}"
+    if run.line_at is not None and (run.status != "ready" or not run.pool):
+        yield f"P1 {run.status} in pool {run.pool!r}, and in line since {run.line_at}"
+    if not run.admitted and run.status in ("running", *PARKED):
+        yield f"P1 {run.status}, and was never let through"
     if (run.finished_at is not None) != (run.status in TERMINAL):
         yield f"R1 {run.status} with finished_at {run.finished_at}"
     if (run.owner is None) != (run.fence == 0):
@@ -374,6 +381,40 @@ async def _wrong_schedules(store: Store) -> AsyncIterator[str]:
         yield f"T4 a look does not show that a schedule is due at {min(dues, default=None)}"
 
 
+# --- P: pools ----------------------------------------------------------------------------------------
+
+
+async def _wrong_pools(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    """What indexes say of slots and lines is what the runs say."""
+    runs = [life.run for life in lives]
+    pools = {one.name: one for one in await store.pools()}
+    looks = {one.name: one for one in (await store.look()).lines}
+    for name in sorted({one.pool for one in runs if one.pool} | pools.keys() | looks.keys()):
+        held = Counter(one.pool_key for one in runs if one.pool == name and holds_slot(one))
+        line = sorted(
+            ((one.line_at, one.run_id) for one in runs if one.pool == name and one.line_at),
+        )
+        keys = sorted({one.pool_key for one in runs if one.pool == name})
+        standing = await store.standing(name, keys)
+        shown = (standing.taken, standing.waiting, standing.oldest_at)
+        if shown != (held.total(), len(line), line[0][0] if line else None):
+            yield f"P2 pool {name!r} shows {shown}; {held.total()} slots are taken, {len(line)} wait"
+        if {key: standing.keys[key][0] for key in keys} != {key: held[key] for key in keys}:
+            yield f"P2 pool {name!r} shows {standing.keys}, and its keys have {held}"
+        listed = [(one.line_at, one.run_id) for one in await store.line(name, None, _every_row)]
+        if listed != line:
+            yield f"P2 the line of pool {name!r} shows {listed}, and there are {line}"
+        look = looks.get(name)
+        if (look is not None) != bool(line):
+            yield f"P2 a look shows {look}, and {len(line)} stand in line of pool {name!r}"
+        elif look is not None:
+            begun = any(one.admitted for one in runs if one.pool == name and one.line_at)
+            shown_too = (look.pool, look.oldest_at, look.begun, look.taken, look.state)
+            there = (pools.get(name), line[0][0], begun, held.total(), standing.state)
+            if shown_too != there:
+                yield f"P2 a look shows {shown_too} of pool {name!r}, and there is {there}"
+
+
 async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     counts = await store.counts()
     shown = {
@@ -386,6 +427,7 @@ async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
         "consumers": len(await store.consumers()),
         "subscriptions": len(await store.subscriptions()),
         "schedules": len(await store.schedules("", _every_row)),
+        "pools": len(await store.pools()),
         "parked": len(await store.parked(None, None, _every_row)),
         "deferred": len(await store.deferred(None, _every_row)),
         "channels": len(await store.channels()),

@@ -179,11 +179,12 @@ begin
             status = c.status, owner = c.owner, fence = c.fence, revision = c.revision,
             ready_at = c.ready_at, finished_at = c.finished_at, output = c.output, error = c.error,
             reason = c.reason, pause_requested = c.pause_requested, cancel_requested = c.cancel_requested,
-            published = coalesce(c.published, r.published), change = r.change + 1, seq = p_seq
+            published = coalesce(c.published, r.published), line_at = c.line_at, admitted = c.admitted,
+            change = r.change + 1, seq = p_seq
         from json_to_recordset(p_changed_runs) as c (
             run_id text, status text, owner text, fence bigint, revision bigint, ready_at bigint,
             finished_at bigint, output text, error text, reason text, pause_requested boolean,
-            cancel_requested boolean, published text
+            cancel_requested boolean, published text, line_at bigint, admitted boolean
         )
         where r.run_id = c.run_id;
     end if;
@@ -379,7 +380,7 @@ begin
             ready_at = c.ready_at, finished_at = c.finished_at, output = c.output, error = c.error,
             reason = c.reason, pause_requested = c.pause_requested, cancel_requested = c.cancel_requested,
             published = c.published, origin = c.origin, deadline_at = c.deadline_at, cancel_on = c.cancel_on,
-            replaced = c.replaced
+            replaced = c.replaced, line_at = c.line_at, admitted = c.admitted
         from {run rows p_rest -> 'renewed_runs'} as c
         where r.run_id = c.run_id;
     end if;
@@ -408,6 +409,9 @@ begin
     insert into schedules ({schedule columns})
     select {schedule columns of s} from {schedule rows p_rest -> 'put_schedules'} as s
     on conflict (name) do update set {schedule excluded};
+    insert into pools ({pool columns})
+    select {pool columns of p} from {pool rows p_rest -> 'put_pools'} as p
+    on conflict (name) do update set {pool excluded};
     insert into workers ({worker columns})
     select {worker columns of w} from {worker rows p_rest -> 'put_workers'} as w
     on conflict (worker_id) do update set lease_until = excluded.lease_until;
@@ -420,29 +424,47 @@ begin
 end
 $function$;
 
--- A claim: the runs that are due, of workflows that the worker knows, oldest first. Each workflow is a walk along one
--- index; rows that another claim is taking are stepped over, and the rows are chosen once (materialized), for a plan
+-- A claim: the runs that are due, of workflows that the worker knows: the oldest of each pool that it serves, then the
+-- second ones, and so on. Each workflow in each pool is a walk along one index; rows that another claim is taking are stepped over, and the rows are chosen once (materialized), for a plan
 -- that asks again would take more than the limit.
 create or replace function {schema}.claim_v1(p_claim json, p_now bigint) returns json
 language plpgsql volatile
 as $function$
 declare
     v_limit bigint := p_claim ->> 'limit';
+    v_pools text[];
     v_runs json;
     v_next_at bigint;
 begin
+    if p_claim ->> 'pools' is not null then
+        v_pools := array(select json_array_elements_text(p_claim -> 'pools'));
+    else
+        -- All that have ready runs, found by hopping along the index from one to the next.
+        with recursive found (pool) as (
+            (select r.pool from runs as r where r.ready_at is not null and r.pool >= '' order by r.pool limit 1)
+            union all
+            select (
+                select r.pool from runs as r where r.ready_at is not null and r.pool > f.pool order by r.pool limit 1
+            ) from found as f where f.pool is not null
+        )
+        select array_agg(f.pool) into v_pools from found as f where f.pool is not null;
+    end if;
+
     with due as materialized (
-        select found.run_id, found.ready_at, found.status
-        from json_to_recordset(p_claim -> 'workflows') as known (name text, version bigint)
+        select found.run_id, found.ready_at, found.status, p.pool
+        from unnest(v_pools) as p (pool)
+        cross join json_to_recordset(p_claim -> 'workflows') as known (name text, version bigint)
         cross join lateral (
             select r.run_id, r.ready_at, r.status from runs as r
-            where r.workflow = known.name and r.version = known.version and r.ready_at <= p_now
+            where r.pool = p.pool and r.workflow = known.name and r.version = known.version and r.ready_at <= p_now
             order by r.ready_at, r.run_id limit v_limit
             for no key update skip locked
         ) as found
     ),
     first as materialized (
-        select run_id, ready_at, status from due order by ready_at, run_id limit v_limit
+        select d.run_id, d.ready_at, d.status, d.nth from (
+            select due.*, row_number() over (partition by pool order by ready_at, run_id) as nth from due
+        ) as d order by d.nth, d.ready_at, d.run_id limit v_limit
     ),
     taken as (
         update runs as r set
@@ -453,18 +475,19 @@ begin
                 select max(s.seq) from steps as s where s.run_id = r.run_id and s.generation = r.generation
             ) end)
         from first where r.run_id = first.run_id
-        returning r.*, first.ready_at as was_ready_at
+        returning r.*, first.ready_at as was_ready_at, first.nth
     )
     select json_agg(json_build_object('run', {run as json of t}, 'change', t.change, 'seq', t.seq)
-        order by t.was_ready_at, t.run_id)
+        order by t.nth, t.was_ready_at, t.run_id)
     into v_runs from taken as t;
 
     select min((
         select r.ready_at from runs as r
-        where r.workflow = known.name and r.version = known.version and r.ready_at > p_now
+        where r.pool = p.pool and r.workflow = known.name and r.version = known.version and r.ready_at > p_now
         order by r.ready_at limit 1
     )) into v_next_at
-    from json_to_recordset(p_claim -> 'workflows') as known (name text, version bigint);
+    from unnest(v_pools) as p (pool)
+    cross join json_to_recordset(p_claim -> 'workflows') as known (name text, version bigint);
     return json_build_object('runs', coalesce(v_runs, '[]'), 'next_at', v_next_at);
 end
 $function$;

@@ -283,29 +283,44 @@ local function take(claim, member)
     return run_row(run)
 end
 
+-- The oldest of each pool, then the second ones, and so on.
 local function make(claim)
-    local due = {}
-    for _, workflow in ipairs(claim.of) do
-        local key = prefix .. 'ready:' .. workflow
-        for _, member in ipairs(call('ZRANGEBYLEX', key, '-', '(' .. claim.now .. '\255', 'LIMIT', 0, claim.limit)) do
-            table.insert(due, {member, key})
+    local pools, first = served(claim.pools), {}
+    for _, pool in ipairs(pools) do
+        local due = {}
+        for _, workflow in ipairs(claim.of) do
+            local key = ready_key(pool, workflow)
+            for _, member in ipairs(call('ZRANGEBYLEX', key, '-', '(' .. claim.now .. '\255', 'LIMIT', 0, claim.limit)) do
+                table.insert(due, {member, key})
+            end
+        end
+        table.sort(due, function(one, other) return one[1] < other[1] end)
+        for nth = 1, math.min(#due, claim.limit) do
+            table.insert(first, {due[nth][1], due[nth][2], nth})
         end
     end
-    table.sort(due, function(one, other) return one[1] < other[1] end)
+    table.sort(first, function(one, other)
+        if one[3] ~= other[3] then
+            return one[3] < other[3]
+        end
+        return one[1] < other[1]
+    end)
     local taken = {}
-    for nth = 1, math.min(#due, claim.limit) do
-        call('ZREM', due[nth][2], due[nth][1])
-        local row = take(claim, due[nth][1])
+    for nth = 1, math.min(#first, claim.limit) do
+        call('ZREM', first[nth][2], first[nth][1])
+        local row = take(claim, first[nth][1])
         if row then
             table.insert(taken, row)
         end
     end
     local later = ''
-    for _, workflow in ipairs(claim.of) do
-        local from = '[' .. claim.now .. '\255'
-        local found = call('ZRANGEBYLEX', prefix .. 'ready:' .. workflow, from, '+', 'LIMIT', 0, 1)[1]
-        if found and (later == '' or string.sub(found, 1, 18) < later) then
-            later = string.sub(found, 1, 18)
+    for _, pool in ipairs(pools) do
+        for _, workflow in ipairs(claim.of) do
+            local from = '[' .. claim.now .. '\255'
+            local found = call('ZRANGEBYLEX', ready_key(pool, workflow), from, '+', 'LIMIT', 0, 1)[1]
+            if found and (later == '' or string.sub(found, 1, 18) < later) then
+                later = string.sub(found, 1, 18)
+            end
         end
     end
     table.insert(batch.owners, claim.worker)
@@ -324,6 +339,16 @@ end
 for _, queue in ipairs(batch.queues) do
     local holds_something = call('EXISTS', prefix .. 'queue:' .. queue) == 1
     call(holds_something and 'SADD' or 'SREM', prefix .. 'queues', queue)
+end
+for _, one in ipairs(batch.lines) do
+    local pool, key = one[1], one[2]
+    if call('EXISTS', prefix .. 'line:' .. pool .. '\0' .. key) == 1 then
+        call('ZADD', prefix .. 'line_keys:' .. pool, '0', key)
+    else
+        call('ZREM', prefix .. 'line_keys:' .. pool, key)
+    end
+    local is_there = call('EXISTS', prefix .. 'line_age:' .. pool) == 1
+    call(is_there and 'SADD' or 'SREM', prefix .. 'lines', pool)
 end
 
 -- --- the ledger ---

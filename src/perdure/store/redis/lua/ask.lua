@@ -328,32 +328,89 @@ function ask.due(names, upto, limit)
     return due
 end
 
--- Runs of these workflows that are due, oldest first.
-function ask.ready(workflows, now, limit)
+-- Runs of these workflows that are due: the oldest of each pool, then the second ones, and so on.
+function ask.ready(workflows, pools, now, limit)
     local found = {}
-    for _, workflow in ipairs(workflows) do
-        local due = call('ZRANGEBYLEX', prefix .. 'ready:' .. workflow, '-', '(' .. now .. '\255', 'LIMIT', 0, limit)
-        for _, member in ipairs(due) do
-            table.insert(found, {member})
+    for _, pool in ipairs(served(pools)) do
+        local of_pool = {}
+        for _, workflow in ipairs(workflows) do
+            local key = ready_key(pool, workflow)
+            for _, member in ipairs(call('ZRANGEBYLEX', key, '-', '(' .. now .. '\255', 'LIMIT', 0, limit)) do
+                table.insert(of_pool, {member})
+            end
+        end
+        for nth, one in ipairs(merged(of_pool, {}, limit)) do
+            table.insert(found, {string.format('%016d', nth) .. one[1]})
         end
     end
     local runs = {}
     for nth, one in ipairs(merged(found, {}, limit)) do
-        runs[nth] = string.sub(one[1], 19)
+        runs[nth] = string.sub(one[1], 35)
     end
     return runs
 end
 
--- The first of each workflow that are not due yet.
-function ask.ready_later(workflows, now)
+-- The first of each workflow in each pool that are not due yet.
+function ask.ready_later(workflows, pools, now)
     local runs = {}
-    for _, workflow in ipairs(workflows) do
-        local later = call('ZRANGEBYLEX', prefix .. 'ready:' .. workflow, '[' .. now .. '\255', '+', 'LIMIT', 0, 10)
-        for _, member in ipairs(later) do
-            table.insert(runs, string.sub(member, 19))
+    for _, pool in ipairs(served(pools)) do
+        for _, workflow in ipairs(workflows) do
+            local later = call('ZRANGEBYLEX', ready_key(pool, workflow), '[' .. now .. '\255', '+', 'LIMIT', 0, 10)
+            for _, member in ipairs(later) do
+                table.insert(runs, string.sub(member, 19))
+            end
         end
     end
     return runs
+end
+
+-- Who stands in line of one key and is due, of workflows that the asker knows, in the order in which they are let
+-- through: <begun or not, priority: 4><since when: 18><run>\0<workflow:version>. Those whose time is still to come are
+-- the last of their rank: then the next rank follows.
+function ask.line_runs(pool, key, workflows, begun, now, limit)
+    local known, runs, from = {}, {}, '-'
+    for _, workflow in ipairs(workflows) do
+        known[workflow] = true
+    end
+    while #runs < limit do
+        local page = call('ZRANGEBYLEX', prefix .. 'line:' .. pool .. '\0' .. key, from, '+', 'LIMIT', 0, 100)
+        for _, member in ipairs(page) do
+            from = '(' .. member
+            if begun and string.sub(member, 1, 1) == '1' then
+                return runs
+            end
+            if is_before(now, string.sub(member, 5, 22)) then
+                from = '(' .. string.sub(member, 1, 4) .. '\255'
+                break
+            end
+            local cut = string.find(member, '\0', 23, true)
+            if known[string.sub(member, cut + 1)] and #runs < limit then
+                table.insert(runs, string.sub(member, 23, cut - 1))
+            end
+        end
+        if #page == 0 then
+            break
+        end
+    end
+    return runs
+end
+
+-- The next keys of a line with somebody who is due, and how many slots each has taken.
+function ask.line_keys(pool, from, workflows, begun, now, limit)
+    local found = {}
+    while #found < limit do
+        local page = call('ZRANGEBYLEX', prefix .. 'line_keys:' .. pool, from, '+', 'LIMIT', 0, limit)
+        for _, key in ipairs(page) do
+            from = '(' .. key
+            if #found < limit and #ask.line_runs(pool, key, workflows, begun, now, 1) > 0 then
+                table.insert(found, {key, call('ZCARD', prefix .. 'slots:' .. pool .. '\0' .. key)})
+            end
+        end
+        if #page < limit then
+            break
+        end
+    end
+    return found
 end
 
 -- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they mean would
@@ -460,16 +517,69 @@ local function earliest(key)
     return first and string.sub(first, 1, 18) or ''
 end
 
--- From when on the first run of these workflows, or of all, may be claimed.
-function ask.first_ready(workflows)
+-- From when on the first run of these workflows and pools, or of all, may be claimed.
+function ask.first_ready(workflows, pools)
+    local names = {}
+    if workflows then
+        for _, pool in ipairs(served(pools)) do
+            for _, workflow in ipairs(workflows) do
+                table.insert(names, (pool == '' and '' or pool .. '\0') .. workflow)
+            end
+        end
+    else
+        names = call('SMEMBERS', prefix .. 'ready_names')
+    end
     local first = ''
-    for _, workflow in ipairs(workflows or call('SMEMBERS', prefix .. 'ready_names')) do
-        local at = earliest('ready:' .. workflow)
+    for _, name in ipairs(names) do
+        local at = earliest('ready:' .. name)
         if at ~= '' and (first == '' or is_before(at, first)) then
             first = at
         end
     end
     return first
+end
+
+-- The pools in whose line somebody stands.
+function ask.lines()
+    local found = {}
+    for _, pool in ipairs(call('SMEMBERS', prefix .. 'lines')) do
+        table.insert(found, {
+            pool,
+            call('HGET', prefix .. 'pools', pool),
+            earliest('line_age:' .. pool),
+            call('EXISTS', prefix .. 'begun:' .. pool),
+            call('ZCARD', prefix .. 'slots:' .. pool),
+            call('HGET', prefix .. 'keys', 'line\0' .. pool),
+        })
+    end
+    return found
+end
+
+-- How things stand in one pool, and for some keys of it.
+function ask.standing(pool, keys)
+    local of_keys = {}
+    for nth, key in ipairs(keys) do
+        of_keys[nth] = {
+            call('ZCARD', prefix .. 'slots:' .. pool .. '\0' .. key),
+            call('HGET', prefix .. 'keys', 'rate/' .. pool .. '\0' .. key),
+        }
+    end
+    return {
+        call('ZCARD', prefix .. 'slots:' .. pool),
+        call('ZCARD', prefix .. 'line_age:' .. pool),
+        earliest('line_age:' .. pool),
+        call('HGET', prefix .. 'keys', 'line\0' .. pool),
+        of_keys,
+    }
+end
+
+-- Who stands in a line, oldest first, from a place on.
+function ask.line(pool, from, limit)
+    local rows = {}
+    for nth, member in ipairs(call('ZRANGEBYLEX', prefix .. 'line_age:' .. pool, from, '+', 'LIMIT', 0, limit)) do
+        rows[nth] = run_row(string.sub(member, 19))
+    end
+    return rows
 end
 
 -- When the first schedule of these workflows, or of all, is due.
@@ -493,7 +603,7 @@ end
 
 -- What a worker asks for once a second: the low ends of a few indexes, both ends of the ledger, workers and consumers, a
 -- handful; the next parked runs by age, each with whether it watches anything.
-function ask.look(now, asker, after, limit, workflows, names)
+function ask.look(now, asker, after, limit, workflows, names, pools)
     local living = living_workers(now, asker)
     local since = call('HGET', prefix .. 'run:' .. after, 'created')
     local from = since and '(' .. since .. after or '-'
@@ -514,7 +624,7 @@ function ask.look(now, asker, after, limit, workflows, names)
     return {
         earliest('deadlines'),
         earliest('expiries'),
-        ask.first_ready(workflows),
+        ask.first_ready(workflows, pools),
         call('EXISTS', prefix .. 'fan_outs'),
         call('EXISTS', prefix .. 'outbox'),
         ask.first(),
@@ -525,6 +635,7 @@ function ask.look(now, asker, after, limit, workflows, names)
         swept,
         server(),
         ask.first_due(names),
+        ask.lines(),
     }
 end
 

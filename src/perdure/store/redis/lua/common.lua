@@ -60,3 +60,18 @@ local function run_row(run)
     table.insert(row, 1, run)
     return row
 end
+
+-- The pools to be served, the runs in none ('') among them: those given, or (false) all that have or had ready runs.
+local function served(pools)
+    if pools then
+        return pools
+    end
+    local all = call('SMEMBERS', prefix .. 'ready_pools')
+    table.insert(all, '')
+    return all
+end
+
+-- The key of the runs of a workflow in a pool that may be claimed.
+local function ready_key(pool, workflow)
+    return prefix .. 'ready:' .. (pool == '' and '' or pool .. '\0') .. workflow
+end
