@@ -24,6 +24,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from servers.namespaces import Namespaces
 from servers.postgres import PostgresAddress
@@ -33,6 +34,7 @@ from perdure.model import limits, ops
 from perdure.model.ids import Ids
 from perdure.model.keys import consumer_scope
 from perdure.model.outbox import decode_send, encode_send
+from perdure.model.pools import checked_limits, encode_limits
 from perdure.model.records import (
     CANCEL_PATH,
     RUNNER,
@@ -163,6 +165,15 @@ LOOKS_FOR: dict[str, tuple[str, ...]] = {
     "resume": ("paused",),
     "retry": ("failed",),
 }
+
+POOLS = ("p0", "p1")
+BOUNDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"limit": 1},
+    {"limit": 2, "per_key": 1},
+    {"rate": "2/5s"},
+    {"per_key_rate": "1/3s", "limit": 3},
+)
 
 # Each move: its name, its weight in a long life, and what its parameters are chosen from.
 MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
@@ -319,12 +330,36 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
     "fire_schedules": (0, {"limit": (1, 2, 9), "workflows": (WORKFLOWS, WORKFLOWS, WORKFLOWS[:1])}),
     "trigger_schedule": (0, {"name": SCHEDULES, "run_id": ("r5", "k0@now", None)}),
     "backfill_schedule": (0, {"name": SCHEDULES, "ago_s": (4, 20), "limit": (1, 3, 9)}),
+    # Likewise with pools.
+    "set_pool": (0, {"name": POOLS, "bounds": BOUNDS}),
+    "start_in_pool": (
+        0,
+        {
+            "run_id": RUNS,
+            "workflow": WORKFLOWS,
+            "owner": (None, "w1"),
+            "delay_s": (None, None, None, 3),
+            "pool": POOLS,
+            "pool_key": ("", "a", "b"),
+            "priority": (0, 0, 5, -1),
+        },
+    ),
+    "admit": (
+        0,
+        {
+            "pool": POOLS,
+            "limit": (1, 2, 9),
+            "workflows": (WORKFLOWS, WORKFLOWS, WORKFLOWS[:1]),
+        },
+    ),
+    "claim_from": (0, {"worker": WORKERS, "limit": (1, 3), "pools": (POOLS, POOLS[:1], ("",))}),
 }
 # The likelier ones more than once.
 ALMANAC = (
     "put_schedule put_schedule fire_schedules fire_schedules fire_schedules fire_schedules steer_schedule "
     "drop_schedule trigger_schedule backfill_schedule start_watched start_watched start_watched start_debounced "
-    "start_debounced start_debounced"
+    "start_debounced start_debounced set_pool set_pool start_in_pool start_in_pool start_in_pool start_in_pool admit "
+    "admit admit admit claim_from"
 ).split()
 
 Move = tuple[str, dict[str, Any]]
@@ -956,6 +991,29 @@ class Planner:
             code=code,
         )
         return ops.PutSchedule(schedule=row)
+
+    async def set_pool(self, name: str, bounds: dict[str, Any]) -> ops.SetPool:
+        fields = ("limit", "per_key", "rate", "per_key_rate")
+        return ops.SetPool(name=name, limits=encode_limits(checked_limits(**bounds)), fields=fields)
+
+    async def start_in_pool(
+        self,
+        run_id: str,
+        workflow: tuple[str, int],
+        owner: str | None,
+        delay_s: int | None,
+        **where: Any,
+    ) -> ops.StartRun:
+        plain = await self.start(run_id, workflow, owner, None, delay_s, None)
+        return replace(plain, **where)
+
+    async def admit(
+        self, pool: str, limit: int, workflows: tuple[tuple[str, int], ...]
+    ) -> ops.AdmitRuns:
+        return ops.AdmitRuns(pool=pool, limit=limit, workflows=workflows)
+
+    async def claim_from(self, worker: str, limit: int, pools: tuple[str, ...]) -> ops.ClaimRuns:
+        return replace(await self.claim(worker, limit), pools=pools)
 
     async def steer_schedule(self, name: str, paused: bool) -> ops.SteerSchedule:
         return ops.SteerSchedule(name=name, paused=paused, reason="why")
