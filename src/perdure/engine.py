@@ -316,7 +316,7 @@ async def _start(engine: Engine) -> None:
         if engine.matcher is not None:
             await engine.matcher.start()
     else:
-        await declare_pools(engine.coordinator, engine.declared_pools)
+        await declare_pools(engine.coordinator, engine.declared_pools, only_new=True)
         await _declare(engine)
     if engine.consumers is not None:
         await engine.consumers.start()

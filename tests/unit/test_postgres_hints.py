@@ -39,6 +39,15 @@ def test_of_schedules_the_first_that_is_due_is_told() -> None:
     assert list(found.wakes("you")) == [Wake("schedule", at=5)]
 
 
+def test_a_line_that_may_move_now_is_told_once() -> None:
+    hint = Hint("me")
+    for at in (0, 5, 5, 6):
+        hint.note(Wake("line", "gpu", at=at), "me", 5)
+    hint.note(Wake("line", "later", at=6), "me", 5)
+    (found,) = heard(hint)
+    assert list(found.wakes("you")) == [Wake("line", "gpu")]
+
+
 def test_what_can_be_told_to_nobody_gathers_up_to_a_bound() -> None:
     hint = Hint("me")
     for number in range(5 * limits.hint_names_max):

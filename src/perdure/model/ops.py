@@ -614,6 +614,7 @@ class DeclarePools(Op[Counted], frozen=True, kw_only=True, gc=False):
     """
 
     pools: tuple[tuple[str, str | None], ...]
+    only_new: bool = False  # what is there stays as it is: the sender runs nothing
 
 
 class SetPool(Op[PoolRecord | Refusal], frozen=True, kw_only=True, gc=False):

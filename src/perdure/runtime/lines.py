@@ -119,7 +119,12 @@ class Lines(Service):
             idle = 0 if admitted.count else idle + 1
 
 
-async def declare(coordinator: Coordinator, declared: Sequence[tuple[str, str | None]]) -> None:
+async def declare(
+    coordinator: Coordinator,
+    declared: Sequence[tuple[str, str | None]],
+    *,
+    only_new: bool = False,
+) -> None:
     """Record the pools that code names."""
     if declared:
-        await coordinator.submit(ops.DeclarePools(pools=tuple(declared)))
+        await coordinator.submit(ops.DeclarePools(pools=tuple(declared), only_new=only_new))

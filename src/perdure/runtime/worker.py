@@ -143,14 +143,18 @@ class Worker(Service):
         """
         if self.stopping:
             return
+        rest: asyncio.Task[None] | None = None
         try:
             await self._stop_work(grace_s)
         except asyncio.CancelledError:
             # Shielded: cancelled once more, it still ends what it left running.
-            await asyncio.shield(self._stop_work(0))
+            rest = asyncio.ensure_future(self._stop_work(0))
+            await asyncio.shield(rest)
             raise
         finally:
             await self._leave()
+            if rest is not None:
+                await asyncio.wait((rest,))
 
     async def _stop_work(self, grace_s: float) -> None:
         await super().stop()

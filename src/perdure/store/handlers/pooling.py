@@ -38,6 +38,8 @@ def declare_pools(tables: Tables, op: ops.DeclarePools) -> Counted:
     changed = 0
     for name, said in op.pools:
         known = tables.pool(name)
+        if known is not None and op.only_new:
+            continue
         new = known or _new_pool(tables, name)
         if said is not None and said != new.declared:
             new = replace(new, limits=said, declared=said)

@@ -85,6 +85,12 @@ class TestPoolRows(Subject):
         assert await d.apply(declared) == Counted(1)
         assert [limits_of(one).limit for one in await d.store.pools()] == [8, None]
 
+    async def test_who_runs_nothing_declares_only_what_is_new(self, d: Driver) -> None:
+        await d.apply(ops.DeclarePools(pools=((POOL, '{"limit":4}'),)))
+        said = ((POOL, '{"limit":5}'), ("mail", '{"limit":1}'))
+        assert await d.apply(ops.DeclarePools(pools=said, only_new=True)) == Counted(1)
+        assert [limits_of(one).limit for one in await d.store.pools()] == [4, 1]
+
     async def test_it_can_be_set_back_to_what_code_says(self, d: Driver) -> None:
         await d.apply(ops.DeclarePools(pools=((POOL, '{"limit":4}'),)))
         await d.set_pool(POOL, limit=8)
