@@ -11,6 +11,7 @@ from worlds import Worlds, without_eviction
 from perdure import (
     App,
     BadValue,
+    Batch,
     Context,
     Duplicate,
     Emitted,
@@ -149,6 +150,20 @@ async def test_a_child_has_a_deadline_of_its_own_and_goes_with_its_parent(
         assert await run.status() == "cancelled"
         assert await w.app.run("c2").status() == "cancelled"
         assert "parent" in await reason(w.app, "c2")
+
+
+async def test_a_run_that_a_consumer_starts_has_one(world: Worlds, app: App) -> None:
+    fulfil = waiting_workflow(app, Log())
+
+    @app.consumer("orders", "order.placed")
+    async def orders(batch: Batch) -> None:
+        for _ in batch:
+            batch.start(fulfil, Order(1), id="r1", deadline="1h")
+
+    async with world(app) as w:
+        await w.emit("order.placed")
+        await w.advance("1h")
+        assert "deadline" in await reason(w.app, "r1")
 
 
 async def test_a_step_in_flight_is_told(world: Worlds, app: App) -> None:

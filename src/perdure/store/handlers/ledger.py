@@ -185,7 +185,7 @@ def _deliver(
     pending = tables.fan_outs()
     behind = bool(pending) and pending[0] < event.position
     resumed: set[str] = set()
-    # Waits end before runs are cancelled, which may be waiting for the same event.
+    # Waits end before runs are cancelled: children of those are given first what is on its way to them, such as this.
     for watcher in sorted(first_of.values(), key=lambda one: one.is_standing):
         run = tables.run(watcher.run_id)
         if run is None:

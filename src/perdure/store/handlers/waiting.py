@@ -246,24 +246,15 @@ def catch_up(tables: Tables, run: RunRecord) -> RunRecord:
     """
     if not tables.fan_outs():
         return run
-    found: dict[str, tuple[int, bool, int, str, int, WatcherRecord, EventRecord]] = {}
+    found: dict[str, tuple[int, int, str, int, WatcherRecord, EventRecord]] = {}
     for watcher in tables.watchers(run.run_id):
         event = awaited_event(tables, watcher) if watcher.kind == "topic" else None
         if event is not None:
             path = watcher.path
-            one = (
-                event.position,
-                watcher.is_standing,
-                watcher.opened_at,
-                path,
-                watcher.ix,
-                watcher,
-                event,
-            )
-            found[path] = min(found.get(path, one), one, key=lambda each: (each[0], each[4]))
-    # The earlier event first; one that also cancels the run is delivered before it does; then who waits longer. The
-    # order is part of the run's history.
-    for *_, watcher, event in sorted(found.values(), key=lambda each: each[:4]):
+            one = (event.position, watcher.opened_at, path, watcher.ix, watcher, event)
+            found[path] = min(found.get(path, one), one, key=lambda each: (each[0], each[3]))
+    # The earlier event first, then who waits longer: the order is part of the run's history.
+    for *_, watcher, event in sorted(found.values(), key=lambda each: each[:3]):
         deliver_event(tables, tables.run(run.run_id) or run, watcher, event)
     return tables.run(run.run_id) or run
 

@@ -104,10 +104,14 @@ class TestDeadlines(Subject):
         assert (await d.store.look()).deadline_at == due_at - HOUR // 2
 
     async def test_it_keeps_no_run_waiting(self, d: Driver) -> None:
+        """A run that sleeps over nothing but what stands over it is healed: it would sleep until it is cancelled."""
         await become(d, "r1", "sleeping", deadline_us=HOUR)
-        # Cut in half: asleep with nothing but its deadline, it would sleep until then.
-        assert (await d.recover("r1")).count == 0
-        assert (await d.store.look(limit=10)).suspects == ()
+        await d.start("r2", deadline_us=HOUR, cancel_on=on(("order.off", "")))
+        await d.suspend("r2")  # nobody opens no wait; a delivery cut in half leaves it so
+        assert await d.status("r2") == "sleeping"
+        assert (await d.store.look(limit=10)).suspects == ("r2",)
+        assert await d.recover("r1", "r2") == Counted(1)
+        assert await d.status("r2") == "ready"
 
     async def test_a_run_that_ends_first_wins(self, d: Driver) -> None:
         await d.start("r1", deadline_us=HOUR)
@@ -399,6 +403,33 @@ class TestCancelOnByMany(Subject):
         await d.emit("order.off", event_id="e1")
         assert await d.cancel("r4", "by hand") == Steered("r4", "running", False)
         assert await request(d, "r4") == (True, "order.off, event e1")
+
+    async def test_a_child_stops_with_its_parent_whatever_else_is_on_its_way(
+        self, d: Driver
+    ) -> None:
+        await self.all_watch(d)
+        await d.start("p")
+        await d.start("c", cancel_on=on(("order.off", "")), parent_run_id="p", parent_path="c")
+        await d.emit("order.off")
+        await d.cancel("p")
+        await d.fan_out_all()
+        assert await request(d, "c") == (True, "its parent 'p' was cancelled")
+        assert (await d.run("c")).revision == 1
+
+    async def test_a_child_that_waits_for_what_cancels_its_parent_is_given_it_once(
+        self, d: Driver, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await self.all_watch(d)
+        await d.start("p", cancel_on=on(("order.off", "")))
+        d.advance("1s")
+        await d.start_waiting("c", topic("order.off"), parent_run_id="p", parent_path="c")
+        await d.start_waiting("q", topic("order.off"), cancel_on=on(("order.off", "")))
+        await d.emit("order.off", "7")
+        await d.cancel("q")
+        await d.fan_out_all()
+        assert [await d.won(one) for one in ("c", "q")] == [(0, "7")] * 2
+        assert (await d.run("q")).reason != "its parent 'p' was cancelled"
+        assert not caplog.records  # nobody was found to be watched where it does not wait
 
     async def test_a_deadline_meanwhile_comes_after_the_event(self, d: Driver) -> None:
         await self.all_watch(d, deadline_us=HOUR)
