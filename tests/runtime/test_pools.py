@@ -145,11 +145,9 @@ async def test_what_code_does_not_say_can_be_set_while_runs_wait(
         await w.app.run("a4").result("5s")
 
 
-async def test_a_run_in_line_is_cancelled_terminated_and_paused(
-    world: Worlds, app: App, desk: Desk
-) -> None:
+async def test_a_run_in_line_is_cancelled_terminated_and_paused(app: App, desk: Desk) -> None:
     app.add(desk.workflow)
-    async with world(app, pools=[Pool("gpu", limit=1)]) as w:
+    async with Stage(app, pools=[Pool("gpu", limit=1)]) as w:
         await queue_up(w.app, desk, "a1", "a2", "a3", "a4")
         await desk.until("a1")
         cancelled, terminated, paused = (w.app.run(one) for one in ("a2", "a3", "a4"))
@@ -168,14 +166,12 @@ async def test_a_run_in_line_is_cancelled_terminated_and_paused(
         assert desk.began == ["a1", "a4"]
 
 
-async def test_one_that_is_to_start_later_stands_in_line_from_then_on(
-    world: Worlds, app: App
-) -> None:
+async def test_one_that_is_to_start_later_stands_in_line_from_then_on(app: App) -> None:
     @app.workflow(pool=Pool("gpu", limit=1))
     async def late(ctx: Context) -> str:
         return ctx.now().isoformat()
 
-    async with world(app) as w:
+    async with Stage(app) as w:
         run = await w.begin(late, start_at="1h")
         (wait,) = await w.app.waiting(run.id)
         assert wait.reason is not None
@@ -207,9 +203,9 @@ async def test_a_flooded_key_does_not_starve_another(place: dict[str, Any], desk
         await crowd.app.run("a9").result("10s")
 
 
-async def test_a_key_has_its_own_slots_and_says_so(world: Worlds, app: App, desk: Desk) -> None:
+async def test_a_key_has_its_own_slots_and_says_so(app: App, desk: Desk) -> None:
     app.add(desk.workflow)
-    async with world(app, pools=[Pool("gpu", limit=5, per_key=1)]) as w:
+    async with Stage(app, pools=[Pool("gpu", limit=5, per_key=1)]) as w:
         await queue_up(w.app, desk, "a1", "a2", "b1", "b2")
         await desk.until("a1", "b1")
         (wait,) = await w.app.waiting("a2")
