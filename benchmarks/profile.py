@@ -101,9 +101,13 @@ def _store_class(order: Order) -> type:
         from perdure.store.sqlite.store import SqliteStore
 
         return SqliteStore
-    from perdure.store.postgres.store import PostgresStore
+    if order.database.startswith("postgresql:"):
+        from perdure.store.postgres.store import PostgresStore
 
-    return PostgresStore
+        return PostgresStore
+    from perdure.store.redis.store import RedisStore
+
+    return RedisStore
 
 
 def _measure(order: Order, watch: Stopwatch) -> Values:
@@ -176,11 +180,11 @@ def main() -> None:
         "--memory", action="store_true", help="on memory://, to see the engine alone"
     )
     parser.add_argument(
-        "--postgres", metavar="URL", help="on an empty database, which every view fills"
+        "--server", metavar="URL", help="on an empty Postgres or Valkey, which every view fills"
     )
     parser.add_argument("--uvloop", action="store_true")
     args = parser.parse_args()
-    has_writer = not (args.memory or args.postgres)
+    has_writer = not (args.memory or args.server)
     views = args.view or [one for one in _views if has_writer or one != "writer"]
     for view in views:
         _in_child(view, args)
@@ -205,7 +209,7 @@ def _show(view: str, args: argparse.Namespace) -> None:
     place = (
         perdure_loads.memory_path if args.memory else tempfile.mkdtemp(prefix="perdure-profile-")
     )
-    order = Order(ours, args.workload, args.runs, place, args.uvloop, database=args.postgres)
+    order = Order(ours, args.workload, args.runs, place, args.uvloop, database=args.server)
     try:
         if view == "ops":
             view_ops(order)

@@ -77,9 +77,8 @@ class Valkey:
         with self._process.address.client() as client:
             info: Any = client.info("server")
         version = info.get("valkey_version") or info["redis_version"]
-        return (
-            f"{info.get('server_name', 'redis')} {version}, of this run, appendfsync={self._fsync}"
-        )
+        name = f"{info.get('server_name', 'redis')} {version}"
+        return f"{name}, of this run, appendfsync={self._fsync}"
 
 
 AnyServer = Server | Valkey

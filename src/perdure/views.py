@@ -239,7 +239,7 @@ class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
 def pool_info(row: PoolRecord, standing: Standing, now: int) -> PoolInfo:
     bounds = limits_of(row)
     rate = bounds.rate
-    next_at = 0 if rate is None else rate.next_at(decode_state(standing.state).tat)
+    next_at = 0 if rate is None else rate.next_at(decode_state(standing.state).tat, now)
     code = None if row.declared in (None, row.limits) else decode_limits(row.declared or "{}")
     return PoolInfo(
         name=row.name,

@@ -13,6 +13,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers.premises import Premises
@@ -22,7 +23,7 @@ from servers.valkey import ValkeyProcess
 from crashes.crew import until
 from perdure import App, Context, LedgerRewound, RunNotFound, Signal, StoreRefused, step, workflow
 from perdure.model.ops import Beat, StartRun
-from perdure.store.base import BatchUnknown, StoreBusy
+from perdure.store.base import BatchFailed, BatchUnknown, StoreBusy
 from perdure.store.redis.store import RedisStore
 from perdure.testing.conformance import check_invariants
 
@@ -90,6 +91,8 @@ async def test_a_kill_of_the_server_loses_nothing_that_was_acknowledged(
                     assert await app.run(run_id).status() == "ready"
             starting.cancel()
             await asyncio.wait((starting,))
+            # The start that was cancelled is carried out all the same: this one comes after it.
+            await app.start(patient, 0, id="last")
             assert await check_invariants(app._engine().store) == []
             assert app._engine().store.rewound is None
 
@@ -329,3 +332,69 @@ async def test_after_a_restart_a_server_is_judged_anew(premises: Premises) -> No
             await asyncio.to_thread(server.start)
             with pytest.raises(StoreBusy, match="runs would vanish"):
                 await many(store, 1)
+
+
+# --- another server takes over ---------------------------------------------------------------------
+
+
+class Address:
+    """An address that leads to one server and later to another: who is connected stays where it is."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._lines: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "Address":
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        place = self._listener.sockets[0].getsockname()[1]
+        self.url = f"redis://127.0.0.1:{place}"
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._listener.close()
+        for line in self._lines:
+            line.cancel()
+        await asyncio.gather(*self._lines, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        its_reader, its_writer = await asyncio.open_connection("127.0.0.1", self.port)
+        for one, other in ((reader, its_writer), (its_reader, writer)):
+            task = asyncio.create_task(_pass_on(one, other))
+            self._lines.add(task)
+            task.add_done_callback(self._lines.discard)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+    finally:
+        writer.close()
+
+
+async def test_who_holds_on_to_a_primary_that_became_a_replica_finds_the_new_one(
+    premises: Premises, valkey_process: ValkeyProcess
+) -> None:
+    old = valkey_process
+    with ValkeyProcess(premises, {"replicaof": f"127.0.0.1 {old.port}"}) as new:
+        async with Address(old.port) as address:
+            store = redis_store(f"{address.url}?notify=0")
+            store.patience_s = 5
+            await store.open()
+            await many(store, 3)
+            with new.address.client() as follows, old.address.client() as leads:
+                await until(lambda: _has_followed(follows, store), "the replica has all")
+                follows.replicaof("NO", "ONE")
+                leads.replicaof("127.0.0.1", new.port)
+            address.port = new.port
+            with pytest.raises(
+                BatchFailed
+            ):  # that very one reached nobody who could have written it
+                await many(store, 1)
+            await many(store, 1)
+            assert store.rewound is None
+            await store.close()
+
+
+async def _has_followed(client: Any, store: RedisStore) -> bool:
+    return client.hget(store._key("head"), "commits") == b"3"

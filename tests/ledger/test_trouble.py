@@ -36,7 +36,9 @@ def unlogged() -> Iterator[None]:
 
 
 bad = pytest.mark.parametrize(
-    "error", [ValueError("caf\udce9.txt"), Mute(), Odd("once")], ids=["surrogate", "mute", "odd"]
+    "error",
+    [ValueError("caf\udce9.txt"), ValueError("a\0b"), Mute(), Odd("once")],
+    ids=["surrogate", "zero", "mute", "odd"],
 )
 
 

@@ -3,9 +3,10 @@
 from collections import Counter
 from typing import Any
 
+from msgspec.structs import replace
 from racing import Race, assert_both
 
-from perdure.model import ops
+from perdure.model import limits, ops
 from perdure.model.outcomes import Admitted, Started
 from perdure.model.pools import checked_limits, encode_limits
 from perdure.testing.conformance.words import WORKFLOW
@@ -124,5 +125,24 @@ def test_new_limits_against_a_start(race: Race) -> None:
         assert admitted.count == (0 if held else 1)
         assert holders(race, run_id, other) == [run_id]
         seen[int(held)] += 1
+        end(race, run_id, other)
+    assert_both(seen)
+
+
+def test_a_slot_that_is_taken_back_against_its_claim(race: Race) -> None:
+    """Whoever comes first: the run is claimed and keeps its slot, or stands in line and cannot be claimed."""
+    race.a.apply(set_pool(limit=1))
+    gone = (("gone", 1),)
+    seen: Counter[int] = Counter()
+    for number in range(race.rounds):
+        run_id, other = f"{number}-gone", f"{number}-known"
+        race.a.apply(start(race, run_id, workflow="gone"), replace(admit(), workflows=gone))
+        race.a.apply(start(race, other))
+        race.clock.set(race.clock.now() + limits.slot_unclaimed_us)
+        claim = ops.ClaimRuns(worker_id="w", fence=number + 1, limit=1, workflows=gone)
+        claimed, admitted = race.meet(claim, replace(admit(), takes_back=True))
+        assert len(claimed.runs) + admitted.count == 1
+        assert holders(race, run_id, other) == ([] if claimed.runs else [other])
+        seen[admitted.count] += 1
         end(race, run_id, other)
     assert_both(seen)

@@ -11,7 +11,7 @@ from holding import COMMIT, overtaken
 from racing import Race
 
 from perdure.model import ops
-from perdure.store.redis import connecting
+from perdure.store.redis import connecting, writing
 from perdure.store.redis.scripts import Script, script
 from perdure.store.redis.store import RedisStore
 from perdure.testing.conformance.words import done, queue, signal, topic, wait
@@ -36,12 +36,13 @@ units_unseen = _without(
 )
 runs_unseen = _without("for nth = 1, #batch.runs", "-- What the owner of a running run")
 history_unseen = _without("for _, one in ipairs(batch.seqs)", "-- Whoever found no event")
-events_unseen = _without("for nth, newest in", "local ends =")
-births_unseen = _without("for _, run in ipairs(batch.born)", "for _, one in ipairs(batch.absent)")
-keys_unseen = _without("for _, one in ipairs(batch.absent)", "for _, one in ipairs(batch.present)")
-ids_unseen = _without(
-    "for _, event in ipairs(batch.events) do\n    local there", "-- --- write ---"
+events_unseen = _without("for nth, topic in ipairs(batch.topics)", "local is_late")
+births_unseen = _without(
+    "if how_many_exist('run:', batch.born)", "for _, one in ipairs(batch.absent)"
 )
+keys_unseen = _without("for _, one in ipairs(batch.absent)", "for _, one in ipairs(batch.present)")
+ids_unseen = _without("for _, there in ipairs(fields_of(prefix .. 'event_ids'", "-- --- write ---")
+floor_unseen = _without("    call('HSET', prefix .. 'head', 'units'", "    call('UNLINK'")
 
 
 # --- schedules: each raises AssertionError if what was promised does not hold -----------------------
@@ -52,6 +53,17 @@ def an_item_while_a_wait_opens(race: Race) -> None:
     opens = race.turn(ops.Suspend, "r", waits=(wait("w", queue("q")),))
     with overtaken(race.b, COMMIT, race.b.d.batch(opens)):
         race.a.apply(race.a.d.put_op("q", "7"))
+    assert race.step("r").value == "7"
+
+
+def an_item_while_versions_are_let_go(race: Race) -> None:
+    """The queue had no version when it was looked at, and has none again."""
+    race.start("r")
+    opens = race.turn(ops.Suspend, "r", waits=(wait("w", queue("q")),))
+    with overtaken(race.b, COMMIT, race.b.d.batch(opens)), pytest.MonkeyPatch.context() as patch:
+        race.a.apply(race.a.d.put_op("q", "7"))
+        patch.setattr(writing, "units_max", 0)
+        race.a.apply(race.a.d.put_op("another", "8"))
     assert race.step("r").value == "7"
 
 
@@ -102,6 +114,7 @@ def two_events_of_one_id(race: Race) -> None:
 
 _cases = [
     (units_unseen, an_item_while_a_wait_opens),
+    (floor_unseen, an_item_while_versions_are_let_go),
     (runs_unseen, two_signals_for_one_wait),
     (history_unseen, a_delivery_while_the_owner_records),
     (events_unseen, an_event_while_a_wait_opens),

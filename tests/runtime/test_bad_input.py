@@ -807,6 +807,17 @@ def _foreign(at: Path) -> str:
     return f"sqlite:///{at}/other.db"
 
 
+def _loop(at: Path) -> str:
+    (at / "one").symlink_to(at / "two")
+    (at / "two").symlink_to(at / "one")
+    return f"sqlite:///{at}/one"
+
+
+def _pipe(at: Path) -> str:
+    os.mkfifo(at / "pipe.db")
+    return f"sqlite:///{at}/pipe.db"
+
+
 stores: list[tuple[str, Prepare, str]] = [
     ("unknown scheme", lambda at: "mysql://localhost/x", "no store for"),
     ("no scheme", lambda at: "perdure.db", "no store for"),
@@ -817,10 +828,13 @@ stores: list[tuple[str, Prepare, str]] = [
     ("sqlite no path", lambda at: "sqlite:///", "path"),
     ("sqlite memory", lambda at: "sqlite:///:memory:", "memory://"),
     ("sqlite option", lambda at: f"sqlite:///{at}/x.db?fast=1", "unknown option fast"),
+    ("sqlite option without value", lambda at: f"sqlite:///{at}/x?y.db", "unknown option y.db"),
     ("sqlite synchronous", lambda at: f"sqlite:///{at}/x.db?synchronous=OFF", "FULL or NORMAL"),
     ("directory", lambda at: f"sqlite:///{at}", "is a directory"),
     ("missing parent", lambda at: f"sqlite:///{at}/no/x.db", "does not exist"),
     ("not a database", _not_a_database, "SQLite database"),
+    ("a link to itself", _loop, "cannot be opened as a SQLite database"),
+    ("a pipe", _pipe, "SQLite database"),
     ("newer schema", _newer, "upgrade perdure"),
     ("foreign tables", _foreign, ""),
 ]
@@ -861,7 +875,7 @@ def test_this_file_keeps_its_promise() -> None:
 async def test_a_reason_that_cannot_be_stored_changes_nothing(world: Any) -> None:
     async with world(shop) as w:
         run = await w.begin(strict)
-        for reason in ("\ud800", "x" * 5000, 7):
+        for reason in ("\ud800", "a\0b", "x" * 5000, 7):
             for steer in (run.cancel, run.terminate, run.pause):
                 with pytest.raises(BadValue, match="reason"):
                     await steer(reason)

@@ -20,7 +20,9 @@ from perdure import (
     workflow,
 )
 from perdure.model import limits, ops
-from perdure.testing import Crowd
+from perdure.model.outcomes import Admitted
+from perdure.runtime.lines import Lines
+from perdure.testing import Crowd, VirtualClock
 
 go = Signal("go", int)
 
@@ -249,6 +251,55 @@ async def test_a_flooded_pool_does_not_starve_another(place: dict[str, Any], des
         await desk.until("a2", "m0")
         desk.finish("m0", *(f"a{n}" for n in range(2, 10)))
         await crowd.app.run("a9").result("10s")
+
+
+async def test_a_line_that_never_ends_does_not_keep_another_waiting(app: App) -> None:
+    """One that is noted meanwhile neither: pools have an admission each by turns."""
+    asked: list[str] = []
+
+    class Answering:
+        """A store that has always more to let through in one of the pools."""
+
+        async def submit(self, op: ops.AdmitRuns) -> Admitted:
+            asked.append(op.pool)
+            if len(asked) == 3:
+                lines.note("late", 0)
+            await asyncio.sleep(0)
+            return Admitted(1, more=op.pool == "flooded" and len(asked) < 50)
+
+    lines = Lines(Answering(), VirtualClock(), tuple)  # type: ignore[arg-type]
+    await lines.start()
+    lines.note("flooded", 0)
+    lines.note("mail", 0)
+    async with asyncio.timeout(10):
+        while not lines.idle:  # noqa: ASYNC110 (a flag of another object)
+            await asyncio.sleep(0)
+    await lines.stop()
+    assert asked[:5] == ["flooded", "mail", "flooded", "late", "flooded"]
+    assert len(asked) == 50
+
+
+async def test_a_slot_that_nobody_can_use_is_given_on_by_a_look_alone(app: App) -> None:
+    """Let through by a worker that is gone, with its code; or to start later, before there were limits."""
+
+    @app.workflow(pool="gpu")
+    async def render(ctx: Context) -> str:
+        return "done"
+
+    async with Stage(app) as w:
+        old = ops.StartRun(run_id="old", workflow="gone", version=1, input="null", pool="gpu")
+        await w.coordinator.submit(old)
+        await w.app.start(render, id="late", start_at="1d")
+        await w.app.set_pool("gpu", limit=2)
+        new = await w.begin(render)
+        assert await new.status() == "ready"
+        w.clock.set(w.clock.now() + 60_000_000)
+        await w.worker.recovery.look(thorough=False)
+        await w.settle()
+        assert await new.status() == "completed"
+        assert [one.run_id for one in await w.app.waiting_for_slot("gpu")] == ["old", "late"]
+        await w.advance("1d")
+        assert await w.app.run("late").status() == "completed"
 
 
 # --- rates ---------------------------------------------------------------------------------------

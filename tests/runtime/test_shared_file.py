@@ -16,7 +16,9 @@ import pytest
 import pytest_asyncio
 
 from perdure import App, Batch, Context, RunCancelled, Signal, Topic, upkeep
+from perdure.ledger.consumers import Consumers
 from perdure.runtime.worker import Worker
+from perdure.store.hint import Hint
 from perdure.store.sqlite import noticing, writer
 from perdure.store.sqlite.store import SqliteStore
 
@@ -265,6 +267,33 @@ async def test_a_send_in_a_transaction_of_ones_own_is_noticed(
     assert await run.result("5s") == 9
 
 
+async def test_such_a_send_is_noticed_also_among_commits_that_were_told(
+    ours: App, tmp_path: Path
+) -> None:
+    """A client that is busy meanwhile: all that it commits is heard of, and the file shows no more than that."""
+    run = await parked(ours)
+    listening = store_of(ours)._noticing
+    assert listening is not None
+    glance, both = listening._glance, asyncio.Event()
+
+    async def later() -> Any:
+        await both.wait()
+        return await glance()
+
+    listening._glance = later
+    connection = sqlite3.connect(tmp_path / "a.db")
+    async with shop.copy(ours.url, worker=False) as client:
+        await until(lambda: peers_of(ours) and peers_of(client))
+        connection.execute("begin")
+        await client.signal("a", go, 9, connection=connection)
+        connection.commit()
+        await client.emit(paid, 1)
+        await until(lambda: read == [1])
+        both.set()
+        assert await run.result("5s") == 9
+    connection.close()
+
+
 async def test_our_own_commits_and_transactions_are_no_news(ours: App) -> None:
     looks: list[bool] = []
     worker_of(ours).recovery.hearers.append(lambda look, thorough: looks.append(thorough))
@@ -310,6 +339,31 @@ async def test_glances_do_not_keep_the_log_from_being_emptied(
         log = tmp_path / "a.db-wal"
         assert os.stat(log).st_size > 1000
         await until(lambda: os.stat(log).st_size == 0)
+
+
+async def test_what_comes_while_an_app_opens_is_noticed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told before anybody in there listens."""
+    start, told = Consumers.start, asyncio.Event()
+
+    async def late(self: Consumers) -> None:
+        await start(self)
+        await client.start(waiter, id="a")
+        await told.wait()
+
+    hear = noticing.Noticing._on_hint
+
+    def noted(self: noticing.Noticing, hint: Hint) -> None:
+        hear(self, hint)
+        if hint.ready:
+            told.set()
+
+    async with shop.copy(url, worker=False) as client:
+        monkeypatch.setattr(Consumers, "start", late)
+        monkeypatch.setattr(noticing.Noticing, "_on_hint", noted)
+        async with shop.copy(url):
+            await until(lambda: lives == ["a"])
 
 
 # --- owners --------------------------------------------------------------------------------------

@@ -116,9 +116,56 @@ def test_quarters_follow_the_wall_over_the_jump() -> None:
     assert ticks(quarters, "2026-03-29 00:30", 3) == ["03-29 00:45", "03-29 01:00", "03-29 01:15"]
 
 
+# Lord Howe Island 2026: on 5 April 02:00 becomes 01:30 (15:00 UTC the day before); on 4 October 02:30 (15:30 UTC).
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("45 * * * *", ["14:45", "15:15", "16:15"]),  # 01:45 twice, then 02:45
+        ("*/15 2 * * *", ["15:30", "15:45", "16:00", "16:15"]),
+        ("0 * * * *", ["14:00", "15:30", "16:30"]),  # 01:00, 02:00, 03:00
+    ],
+)
+def test_clocks_that_are_put_back_by_half_an_hour(text: str, expected: list[str]) -> None:
+    found = ticks(parse_cron(text, "Australia/Lord_Howe"), "2026-04-04 13:50", len(expected))
+    assert found == [f"04-04 {one}" for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("15 * * * *", ["14:45", "16:15"]),  # 01:15, then 03:15
+        ("*/10 2 * * *", ["15:30", "15:40", "15:50"]),  # from 02:30 on
+        ("15 2 * * *", ["15:30"]),
+    ],
+)
+def test_clocks_that_are_put_forward_by_half_an_hour(text: str, expected: list[str]) -> None:
+    found = ticks(parse_cron(text, "Australia/Lord_Howe"), "2026-10-03 13:50", len(expected))
+    assert found == [f"10-03 {one}" for one in expected]
+
+
+def test_a_day_that_has_no_midnight() -> None:
+    """Santiago, 6 September 2026: at 00:00 it is 01:00 (04:00 UTC). It is a first Sunday all the same."""
+    early = parse_cron("*/20 1 * * SUN#1", "America/Santiago")
+    assert ticks(early, "2026-09-04 12:00", 3) == [
+        f"09-06 {one}" for one in "04:00 04:20 04:40".split()
+    ]
+
+
+def test_a_day_that_did_not_come() -> None:
+    """Samoa had no 30 December 2011: 10:00 UTC was midnight before and after it."""
+    noon = parse_cron("0 12 * * *", "Pacific/Apia")
+    assert ticks(noon, "2011-12-29 00:00", 3) == ["12-29 22:00", "12-30 10:00", "12-30 22:00"]
+    hourly = parse_cron("0 */6 * * *", "Pacific/Apia")
+    assert ticks(hourly, "2011-12-30 03:00", 3) == ["12-30 04:00", "12-30 10:00", "12-30 16:00"]
+
+
 expressions = st.sampled_from(
     [
         "*/15 * * * *",
+        "45 * * * *",
+        "*/15 2 * * *",
         "30 2 * * *",
         "0,30 1-3 * * *",
         "@hourly",
@@ -128,11 +175,25 @@ expressions = st.sampled_from(
     ]
 )
 zones = st.sampled_from(
-    ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "America/Havana"]
+    [
+        "UTC",
+        "Europe/Berlin",
+        "America/New_York",
+        "Asia/Kolkata",
+        "America/Havana",
+        "Australia/Lord_Howe",
+    ]
 )
 # Around the changes of 2026 and on any other day.
 moments = st.integers(at("2026-01-01"), at("2027-01-01")) | st.sampled_from(
-    ["2026-03-29 01:00", "2026-10-25 01:00", "2026-03-08 07:00", "2026-11-01 06:00"]
+    [
+        "2026-03-29 01:00",
+        "2026-10-25 01:00",
+        "2026-03-08 07:00",
+        "2026-11-01 06:00",
+        "2026-04-04 15:00",
+        "2026-10-03 15:30",
+    ]
 ).flatmap(lambda day: st.integers(at(day) - 300 * minute_us, at(day) + 300 * minute_us))
 
 

@@ -319,6 +319,7 @@ _found_by = {
     "slots": ("runs_with_slot", "(pool = "),
     "line_keys": ("runs_in_line", "(pool_key = k.key)"),
     "line_runs": ("runs_in_line", "(admitted >="),
+    "idle_slots": ("runs_ready", "(pool = "),
     "lines": ("runs_in_line_by_age", "(pool = l.name)"),
     "standing": ("runs_with_slot", "(pool_key = a.key)"),
     "page_line": ("runs_in_line_by_age", "ROW(line_at, run_id) >"),

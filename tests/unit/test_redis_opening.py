@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 from servers.premises import Premises
 from servers.stores import redis_store
 from servers.valkey import ValkeyProcess
@@ -14,7 +15,7 @@ from perdure.model.limits import BadValue
 from perdure.model.records import OutboxRecord
 from perdure.store import open_store
 from perdure.store.redis import opening
-from perdure.store.redis.connecting import parse_url
+from perdure.store.redis.connecting import is_lost, parse_url, refuses_all
 from perdure.store.redis.scripts import script
 from perdure.store.redis.store import RedisStore
 
@@ -45,6 +46,9 @@ def test_what_a_url_says(url: str, plain: str, relaxed: bool, notify: bool) -> N
         ("redis://host?notify=perhaps", "notify is 0 or 1"),
         ("redis://host:port", "no address of a Redis"),
         ("redis://host?colour=blue", "no address of a Redis.*colour"),
+        ("redis://host/two", "no address of a Redis.*number of a database"),
+        ("redis://host/-1", "no address of a Redis.*number of a database"),
+        ("redis:///run/redis.sock", "no address of a Redis.*number of a database"),
     ],
 )
 def test_a_url_that_no_client_could_use_is_refused(url: str, reason: str) -> None:
@@ -127,6 +131,75 @@ async def test_an_app_that_is_refused_says_why(valkey_process: ValkeyProcess) ->
             pass
 
 
+# --- users -----------------------------------------------------------------------------------------
+
+
+def allow(server: ValkeyProcess, *rules: str) -> str:
+    """The address of a user with these rules."""
+    with server.address.client() as client:
+        client.execute_command("ACL", "SETUSER", "me", "reset", "on", ">p@ss/w:rd", *rules)
+    return server.url.replace("//", "//me:p%40ss%2Fw%3Ard@")
+
+
+async def test_a_user_of_the_namespace_needs_no_more_than_is_said(
+    valkey_process: ValkeyProcess,
+) -> None:
+    said = [f"+{one}" for one in opening.commands.split()]
+    more = ("+eval", "+evalsha", "+config|get", "+publish", "+subscribe", "&{perdure}:hints:*")
+    url = allow(valkey_process, "~{perdure}:*", *said, *more)
+    app = App(url)
+
+    @app.workflow
+    async def echo(ctx: object, n: int) -> int:
+        return n
+
+    async with app:
+        assert await (await app.start(echo, 1)).result("30s") == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "word"),
+    [
+        (("~{perdure}:*", "+@all", "-xadd"), "may not use XADD with"),
+        (("~{perdure}:*", "+@all", "-@sortedset"), "ZADD ZCARD"),
+        (("~other:*", "+@all"), "to the keys {perdure}:*: No permissions"),
+        (("~{perdure}:*", "+@all", "-evalsha"), "evalsha"),
+        (("~{perdure}:*", "+@all", "-info"), "info"),
+    ],
+)
+async def test_a_user_who_may_not_do_all_of_it_is_refused_by_name_and_nothing_is_written(
+    valkey_process: ValkeyProcess, rules: tuple[str, ...], word: str
+) -> None:
+    reason = await reason_of(allow(valkey_process, *rules))
+    assert word in reason and "p@ss" not in reason
+    with valkey_process.address.client() as client:
+        assert client.dbsize() == 0
+
+
+def test_the_commands_that_users_need_are_those_that_scripts_use() -> None:
+    texts = [
+        script(one).text for one in ("apply", "ask", "beat", "disown", "greet", "let_go", "settle")
+    ]
+    used = {one for text in texts for one in re.findall(r"call\('([A-Z]+)'", text)}
+    assert used | {"SADD", "SREM", "SET", "SCARD", "ZLEXCOUNT"} == {*opening.commands.split()}
+
+
+# --- what servers say ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "within", ["", "Error running script (call to f_0a): @user_script:4: @user_script: 4: -"]
+)
+def test_what_a_script_is_told_is_understood_by_the_words_of_older_servers_too(within: str) -> None:
+    """Redis 6.2 puts it into a sentence of its own."""
+    full = ResponseError(f"{within}OOM command not allowed when used memory > 'maxmemory'.")
+    assert refuses_all(full) and not is_lost(full)
+    replica = ResponseError(f"{within}READONLY You can't write against a read only replica.")
+    assert is_lost(replica) and not refuses_all(replica)
+    ours = ResponseError("user_script:4: Script attempted to access nonexistent -OOM variable")
+    assert not refuses_all(ours) and not is_lost(ours)
+
+
 # --- namespaces ------------------------------------------------------------------------------------
 
 
@@ -166,13 +239,34 @@ async def test_namespaces_do_not_see_each_other(redis_url: str, lend_redis_names
         assert await client.exists(other._key("meta")) == 0
 
 
-async def test_scripts_that_the_server_has_forgotten_are_sent_again(
+async def test_nor_do_processes_in_two_databases_hear_each_other(
     redis_url: str, lend_redis_namespace: Lend
 ) -> None:
-    store = redis_store(redis_url, lend_redis_namespace())
+    namespace = lend_redis_namespace()
+    here, there = redis_store(redis_url, namespace), redis_store(f"{redis_url}/1", namespace)
+    await here.open()
+    try:
+        assert here._hints is not None
+        async with Redis.from_url(redis_url) as client:
+            mine = here._hints._channel
+            assert await client.pubsub_numsub(mine) == [(mine.encode(), 1)]
+            await there.open()
+            assert await client.pubsub_numsub(mine) == [(mine.encode(), 1)]
+    finally:
+        await here.close()
+        await there.close()
+        async with Redis.from_url(f"{redis_url}/1") as other:
+            await other.delete(there._layout.meta)
+
+
+async def test_scripts_that_the_server_has_forgotten_are_sent_again(
+    valkey_process: ValkeyProcess,
+) -> None:
+    """A server of its own: on the shared one other tests send the scripts again at any moment."""
+    store = redis_store(valkey_process.url)
     await store.open()
     try:
-        async with Redis.from_url(redis_url) as client:
+        async with Redis.from_url(valkey_process.url) as client:
             await client.script_flush()
             assert await client.script_exists(script("ask").sha) == [False]
         assert await store.span() == (1, 0)

@@ -277,6 +277,28 @@ async def test_a_path_that_is_too_long_for_a_socket_is_none_for_us(
     assert one.peers.sweep()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="long paths need /proc")
+async def test_a_long_directory_that_the_last_to_leave_removes_under_us_is_made_anew(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    db = deep / "one.db"
+    db.touch()
+    address = Peers._address
+    asked: list[str] = []
+
+    def late(self: Peers, name: str) -> str:
+        found = address(self, name)
+        asked.append(found)
+        if len(asked) == 1:
+            sockets(db).rmdir()
+        return found
+
+    monkeypatch.setattr(Peers, "_address", late)
+    assert join("a", db).called
+
+
 async def test_where_no_socket_can_be_there_are_no_peers(
     join: Join, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, db: Path
 ) -> None:

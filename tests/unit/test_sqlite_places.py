@@ -24,6 +24,7 @@ LINUX = """\
 45 27 0:45 / /both rw - nfs server:/a rw
 46 27 0:46 / /both rw - tmpfs tmpfs rw
 47 27 0:47 / /fuse rw - fuseblk /dev/sdb1 rw
+48 27 0:48 / /mnt/a\x0cb rw - fuse.ceph-fuse ceph-fuse rw,user_id=0
 """
 
 MAC = """\
@@ -48,6 +49,7 @@ server:/export on /Volumes/a (b) on c (nfs, nodev, nosuid, mounted by me)
         ("/mnt/c/one.db", "9p", True),
         ("/both/one.db", "tmpfs", False),  # the last mount at a place is what one sees there
         ("/fuse/one.db", "fuseblk", False),
+        ("/mnt/a\x0cb/one.db", "fuse.ceph-fuse", True),
     ],
 )
 def test_what_linux_tells(path: str, kind: str, refused: bool) -> None:

@@ -344,6 +344,7 @@ async def test_ready_runs_of_unknown_workflows_are_never_walked_over(
         ("line_keys", "runs_in_line (pool=? AND pool_key>?)"),
         ("line_keys", "runs_in_line (pool=? AND pool_key=? AND admitted>?)"),
         ("line_runs", "runs_in_line (pool=? AND pool_key=? AND admitted>?)"),
+        ("idle_slots", "runs_ready (pool=?)"),
         ("lines", "runs_in_line_by_age (pool=? AND line_at"),
         ("lines", "runs_begun_in_line (pool=?)"),
         ("page_line", "runs_in_line_by_age (pool=? AND (line_at,run_id)>(?,?))"),

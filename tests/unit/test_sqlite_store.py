@@ -354,6 +354,46 @@ async def test_closing_empties_the_log_and_removes_life_signs(tmp_path: Path) ->
     await store.close()
 
 
+@pytest.mark.parametrize("by", ["one that opens", "one that closes"])
+async def test_what_dead_workers_left_is_removed(tmp_path: Path, by: str) -> None:
+    """Of an idle one, and of those who were killed before they had a row, or when it was gone already."""
+    store, dying = make(tmp_path / "one.db"), make(tmp_path / "one.db")
+    await store.open()
+    dying.worker_id = "dying/#1"
+    await dying.open()
+    await apply(dying, ops.Beat(worker_id="dying/#1", lease_us=hour_us))
+    assert dying._writer is not None
+    dying._writer.workers.let_go()  # as the system does for the dead
+    (tmp_path / "one.db-workers" / "stray.lock").touch()
+    if by == "one that opens":
+        other = make(tmp_path / "one.db")
+        await other.open()
+        assert list((tmp_path / "one.db-workers").iterdir()) == []
+        assert (await store.counts())["workers"] == 0
+        await other.close()
+    await store.close()
+    assert not (tmp_path / "one.db-workers").exists()
+    await dying.close()
+
+
+@pytest.mark.parametrize("put", ["nothing", "another file"])
+async def test_a_file_that_was_taken_away_is_not_written_to(
+    store: SqliteStore, tmp_path: Path, put: str
+) -> None:
+    """The system would let us, and nobody would ever see it."""
+    await apply(store, start("a"))
+    path = tmp_path / "one.db"
+    path.rename(tmp_path / "old.db")
+    if put == "another file":
+        path.touch()
+    with pytest.raises(BatchFailed, match="was removed, or another file put in its place"):
+        await apply(store, start("b"))
+    path.unlink(missing_ok=True)
+    (tmp_path / "old.db").rename(path)
+    await apply(store, start("c"))
+    assert await store.run("b") is None
+
+
 async def test_paths_may_hold_anything(tmp_path: Path) -> None:
     store = make(tmp_path / "a ? b # c % d é.db")
     await store.open()

@@ -87,7 +87,7 @@ async def measure(store: Store, now: int, position_of: Callable[[str], int | Non
 
 def _line_reason(line: LineLook, now: int) -> str | None:
     """What is wrong with a line: its first one waits for long, though a slot is free and no rate is in its way."""
-    waited_us, free_at = now - line.oldest_at, try_at(line)
+    waited_us, free_at = now - line.oldest_at, try_at(line, now)
     bounds = limits_of(line.pool)
     by_key = bounds.per_key is not None or bounds.per_key_rate is not None
     if waited_us <= _line_us or free_at is None or free_at > now or by_key:

@@ -191,8 +191,7 @@ def told(error: BaseException) -> str:
     except Exception:
         text = "its text cannot be had"
     words = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    # A lone surrogate, as in the name of a file, is no text that a store takes.
-    plain = words[: limits.error_message_chars_max].encode(errors="backslashreplace").decode()
+    plain = limits.storable(words[: limits.error_message_chars_max])
     return plain[: limits.error_message_chars_max]
 
 

@@ -14,7 +14,7 @@ timers do it.
 """
 
 import functools
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -38,6 +38,8 @@ _forms: Final = (
 )
 # Any day would do to try an expression; this one keeps the answer the same in every year.
 _tried_from = to_datetime(0)
+_day = timedelta(days=1)
+_second = timedelta(seconds=1)
 
 
 class Cron(msgspec.Struct, frozen=True):
@@ -70,17 +72,80 @@ def parse_cron(text: str, zone: str = "UTC") -> Cron:
 # Whoever follows a schedule asks about its last tick again and again until the next one is due.
 @functools.lru_cache(maxsize=4096)
 def _tick_after(text: str, zone: str, at_s: int) -> int:
-    at_us = at_s * 1_000_000
-    moment = to_datetime(at_us)
+    moment = to_datetime(at_s * 1_000_000)
+    place = _zone_of(zone)
     try:
-        for tick in CronSim(text, moment.astimezone(_zone_of(zone))):
-            # An hour that comes twice is looked up by its face, so the first answer may lie behind.
-            tick_us = from_datetime(tick.astimezone(UTC))
-            if tick_us > at_us:
-                return tick_us
+        if place is UTC or _is_fixed(text):
+            tick = _once_a_day(text, place, moment)
+        else:
+            tick = _on_the_wall(text, place, moment)
     except (OverflowError, ValueError):
-        pass  # the calendar ends with the year 9999
-    raise BadValue("cron", text, f"has no tick after {moment}; give an earlier time")
+        tick = None  # the calendar ends with the year 9999
+    if tick is None:
+        raise BadValue("cron", text, f"has no tick after {moment}; give an earlier time")
+    return from_datetime(tick)
+
+
+def _is_fixed(text: str) -> bool:
+    minute, hour, *_ = text.split()
+    return not (minute.startswith("*") or hour.startswith("*"))
+
+
+def _once_a_day(text: str, zone: tzinfo, moment: datetime) -> datetime | None:
+    """As cronsim has it, which treats a time that comes twice, or not at all, as said above."""
+    for tick in CronSim(text, moment.astimezone(zone)):
+        # An hour that comes twice is looked up by its face, so the first answer may lie behind.
+        found = tick.astimezone(UTC)
+        if found > moment:
+            return found
+    return None
+
+
+def _on_the_wall(text: str, zone: tzinfo, moment: datetime) -> datetime | None:
+    """Each time that the clock on the wall shows. Until it is next changed, it goes as a clock that never is.
+
+    cronsim goes by whole hours and from midnight to midnight: it would lose ticks where clocks are changed by half an
+    hour, and days on which midnight does not come.
+    """
+    begin = after = moment
+    while True:
+        wall = (after + _offset(zone, begin)).replace(tzinfo=None)
+        tick = next(CronSim(text, wall), None)
+        if tick is None:
+            return None
+        found = after + (tick - wall)
+        change = _first_change(zone, begin, found)
+        if change is None:
+            return found
+        # What the clock shows right after the change counts too.
+        begin, after = change, change - _second
+
+
+def _first_change(zone: tzinfo, begin: datetime, end: datetime) -> datetime | None:
+    """When the clocks of a zone are next changed after `begin`, if that is not later than `end`."""
+    offset = _offset(zone, begin)
+    while begin < end:
+        later = min(begin + _day, end)
+        if _offset(zone, later) != offset:
+            return _bisected(zone, begin, later)
+        begin = later
+    return None
+
+
+def _bisected(zone: tzinfo, before: datetime, after: datetime) -> datetime:
+    offset = _offset(zone, before)
+    while after - before > _second:
+        middle = before + (after - before) // 2
+        middle = middle.replace(microsecond=0)
+        if _offset(zone, middle) == offset:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def _offset(zone: tzinfo, moment: datetime) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -164,6 +164,9 @@ priority_max = 100
 admitted_per_commit_max = 100
 # Keys of a line that one admission looks at: those that have no room are stepped over, and the next one goes on there.
 admission_keys_max = 256
+# A run that was let through and that nobody claims for so long may lose its slot to others. Well above the time that it
+# takes to hand runs over when workers are replaced.
+slot_unclaimed_us = 60 * 1_000_000
 
 # Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
 expression_bytes_max = 4096
@@ -212,6 +215,11 @@ def shown(value: object) -> str:
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _shown_chars_max else text[: _shown_chars_max - 1] + "…"
+
+
+def storable(text: str) -> str:
+    """Any text as every store takes it: a lone surrogate is no text, and Postgres keeps no zero byte."""
+    return text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
 
 
 def check_name(kind: str, value: object) -> str:
@@ -276,6 +284,8 @@ def check_reason(value: object) -> str | None:
         raise BadValue(
             "reason", value, "holds a lone surrogate, which is not text; decode it properly"
         ) from None
+    if "\0" in value:
+        raise BadValue("reason", value, "holds a zero byte, which not every store keeps; remove it")
     if size > reason_bytes_max:
         raise BadValue(
             "reason", value, f"is {size} bytes; at most {reason_bytes_max} (reason_bytes_max)"

@@ -627,11 +627,16 @@ class SetPool(Op[PoolRecord | Refusal], frozen=True, kw_only=True, gc=False):
 
 class AdmitRuns(Op[Admitted], frozen=True, kw_only=True, gc=False):
     """Let up to `limit` runs of these workflows through from a pool's line, as far as its limits allow: by turns from
-    its keys. From then on they hold a slot and can be claimed."""
+    its keys. From then on they hold a slot and can be claimed.
+
+    With `takes_back` up to as many lose theirs before that and stand in line: those that nobody can claim yet, and
+    those that nobody has claimed for long and that are of none of these workflows.
+    """
 
     pool: str
     limit: int
     workflows: tuple[tuple[str, int], ...]
+    takes_back: bool = False
 
 
 # --- the store itself --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ A rate is a token bucket, kept as one time (GCRA): when the next admission would
 
 import functools
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -31,9 +32,16 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
         """The time between two, if they come evenly. Rounded up: never more than the rate says."""
         return -(-self.period_us // self.count)
 
-    def next_at(self, tat: int) -> int:
-        """From when on the next one may come, if the bucket stands at `tat`."""
-        return tat - (self.count - 1) * self.step_us
+    def held(self, tat: int, now: int) -> int:
+        """Where a bucket stands that was left at `tat`: never further ahead than an empty one.
+
+        It was left there by a slower rate, or before the clock was set back; neither binds those who come now.
+        """
+        return min(tat, now + self.count * self.step_us)
+
+    def next_at(self, tat: int, now: int) -> int:
+        """From when on the next one may come, if the bucket was left at `tat`."""
+        return self.held(tat, now) - (self.count - 1) * self.step_us
 
     def taken(self, tat: int, now: int) -> int:
         """Where the bucket stands after one more."""
@@ -149,6 +157,17 @@ def holds_slot(run: RunRecord) -> bool:
     return run.status in ("ready", "running") and run.line_at is None
 
 
+def is_idle(
+    run: RunRecord, pool: str, known: Collection[tuple[str, int]], since: int, now: int
+) -> bool:
+    """Whether a run holds a slot of this pool that it cannot use: see `Tables.idle_slots`."""
+    if run.pool != pool or run.status != "ready" or run.ready_at is None:
+        return False
+    return run.ready_at > now or (
+        run.ready_at <= since and (run.workflow, run.version) not in known
+    )
+
+
 def rank_of(run: RunRecord) -> tuple[bool, int, int, str]:
     """A run's place among those of its key: begun before new, higher priority first, then the oldest."""
     return not run.admitted, -run.priority, run.line_at or 0, run.run_id
@@ -171,11 +190,12 @@ def why(
     whose = f"key {run.pool_key}" if run.pool_key else f"runs of pool {run.pool} without a key"
     if bounds.per_key is not None and key_taken >= bounds.per_key:
         return f"{whose}: {key_taken} of {bounds.per_key} slots are taken"
-    if not run.admitted and bounds.rate is not None and bounds.rate.next_at(tat) > now:
-        return f"rate {bounds.rate.text}: next at {_moment(bounds.rate.next_at(tat))}"
+    if not run.admitted and bounds.rate is not None and bounds.rate.next_at(tat, now) > now:
+        return f"rate {bounds.rate.text}: next at {_moment(bounds.rate.next_at(tat, now))}"
     key_rate = bounds.per_key_rate
-    if not run.admitted and key_rate is not None and key_rate.next_at(key_tat or 0) > now:
-        return f"{whose}: rate {key_rate.text}: next at {_moment(key_rate.next_at(key_tat or 0))}"
+    key_at = 0 if key_rate is None else key_rate.next_at(key_tat or 0, now)
+    if not run.admitted and key_rate is not None and key_at > now:
+        return f"{whose}: rate {key_rate.text}: next at {_moment(key_at)}"
     return "a slot is free: it is its turn soon, if a worker serves the pool and knows its workflow"
 
 
@@ -183,12 +203,12 @@ def _moment(at: int) -> str:
     return to_datetime(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def try_at(line: LineLook) -> int | None:
+def try_at(line: LineLook, now: int) -> int | None:
     """When it is worth asking for an admission, as far as a look can tell; None: not before a slot is given back."""
     bounds = limits_of(line.pool)
     if bounds.limit is not None and line.taken >= bounds.limit:
         return None
     at = line.oldest_at
     if bounds.rate is not None and not line.begun:
-        at = max(at, bounds.rate.next_at(decode_state(line.state).tat))
+        at = max(at, bounds.rate.next_at(decode_state(line.state).tat, now))
     return at

@@ -26,12 +26,13 @@ _ENDS: Final[frozenset[str]] = frozenset({"completed", "failed", "cancelled"})
 
 # from -> to. "terminated" can be reached from every live status: that is what terminate is for.
 MOVES: Final[dict[str, frozenset[str]]] = {
-    # Cancelled at once is one that stands in line for the first time: no code of it has run that could clean up.
+    # Cancelled at once is one that stands in line for the first time, or was paused there: no code of it has run that
+    # could clean up.
     "ready": frozenset({"running", "paused", "cancelled", "terminated"}),
     "running": frozenset({"ready", "waiting", "sleeping", "paused", "terminated"}) | _ENDS,
     "waiting": frozenset({"ready", "running", "sleeping", "paused", "terminated"}),
     "sleeping": frozenset({"ready", "running", "waiting", "paused", "terminated"}),
-    "paused": frozenset({"ready", "terminated"}),
+    "paused": frozenset({"ready", "cancelled", "terminated"}),
     "completed": frozenset(),
     "failed": frozenset({"ready"}),
     "cancelled": frozenset(),

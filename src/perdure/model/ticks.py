@@ -23,6 +23,8 @@ _forms = (
     "give cron, such as '0 7 * * mon-fri' or '@daily', or an interval, such as '15m' or a timedelta"
 )
 
+NO_TICKS = "[]"  # how a row says that none waits
+
 _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
 
 

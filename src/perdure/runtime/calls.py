@@ -13,6 +13,7 @@ import msgspec
 from perdure.channels import Clause, RunEnd, TimedOut, Won
 from perdure.errors import StepFailed, Undecodable, WaitTimeout, error_from_record
 from perdure.model.codec import BadPayload, Codec
+from perdure.model.limits import storable
 from perdure.model.ops import ContinueAs, Emit, Put, SendSignal, StartRun
 from perdure.model.outcomes import Duplicate, decode_answer
 from perdure.model.records import Completion, StepKind, StepRecord
@@ -170,7 +171,7 @@ class WaitCall(Durable[T]):
             value = clause.codec.decode(done.value if done.value is not None else "null")
         except BadPayload as error:
             if clause.signal is not None or clause.channel is not None:
-                raise Rejected(str(error)) from error
+                raise Rejected(storable(str(error))) from error
             raise Undecodable(self.path, str(error)) from error
         if clause.where is not None and not self._passes(clause.where, value):
             raise Rejected("the wait's own filter said no", passed=True)

@@ -65,20 +65,15 @@ def _stored(
 def _of(error: BaseException) -> tuple[str, str, str]:
     """Type, words and traceback, fit to be stored."""
     lines = traceback.format_exception(error)
-    return type(error).__name__, _words_of(error), _storable("".join(lines))
+    return type(error).__name__, _words_of(error), limits.storable("".join(lines))
 
 
 def _words_of(error: BaseException) -> str:
     """What an error says, whatever its `__str__` does."""
     try:
-        return _storable(str(error))
+        return limits.storable(str(error))
     except Exception:
         return f"<{type(error).__name__} that cannot be told>"
-
-
-def _storable(text: str) -> str:
-    """Lone surrogates cannot be stored; an error may hold any text."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _arguments(step: Step[..., Any], error: BaseException) -> str | None:

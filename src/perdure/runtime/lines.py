@@ -6,12 +6,14 @@ is caught by the worker's slow look, which says in which lines something may mov
 """
 
 import asyncio
+import heapq
 from collections.abc import Callable, Sequence
 
 from perdure.alarm import Alarm
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
+from perdure.model.outcomes import Admitted
 from perdure.model.pools import try_at
 from perdure.model.records import LineLook
 from perdure.service import Service
@@ -22,6 +24,39 @@ _idle_max = 64
 # A look cannot tell that all who wait are kept back by limits of their keys. As long as it shows the same as before an
 # admission that was in vain, the next one may wait; who hears of a change does not ask this.
 _vain_us = 10 * 1_000_000
+# How often slots are looked for that are held by those who cannot use them: a look cannot tell that either.
+_take_back_us = 60 * 1_000_000
+# Runs that are to start later, each at a time of its own: those that this process was told of.
+_moments_max = 10_000
+
+
+class Moments:
+    """When it is worth asking of which pool: each moment counts, for another run may be due then."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str]] = []
+        self._known: set[tuple[int, str]] = set()
+
+    def add(self, at: int, pool: str) -> bool:
+        """Whether it is kept: what there is no room for a look will find."""
+        one = (at, pool)
+        if one not in self._known and len(self._heap) < _moments_max:
+            self._known.add(one)
+            heapq.heappush(self._heap, one)
+        return one in self._known
+
+    @property
+    def first_at(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now: int) -> list[str]:
+        """The pools whose moment has come; it is over then."""
+        pools: dict[str, None] = {}
+        while self._heap and self._heap[0][0] <= now:
+            one = heapq.heappop(self._heap)
+            self._known.discard(one)
+            pools[one[1]] = None
+        return list(pools)
 
 
 class Lines(Service):
@@ -41,10 +76,12 @@ class Lines(Service):
         self._workflows = workflows
         self._declared = tuple(declared)
         self._pools = pools
-        self._later: dict[str, int] = {}  # pools, and when it is worth asking
+        self._asked: dict[str, None] = {}  # pools of which it is worth asking now
+        self._later = Moments()
         self._vain: dict[
             str, tuple[LineLook, int]
         ] = {}  # as a look showed them, and when that was tried
+        self._taken_back: dict[str, int] = {}  # when unused slots were last looked for
         self._due = asyncio.Event()
         self._alarm = Alarm(clock, self._due.set)
         self._busy = False
@@ -61,10 +98,10 @@ class Lines(Service):
         """Something may move there from then on, somebody says."""
         if self.stopping or (self._pools is not None and pool not in self._pools):
             return
-        self._later[pool] = min(at, self._later.get(pool, at))
         if at <= self._clock.now():
+            self._asked[pool] = None
             self._due.set()
-        else:
+        elif self._later.add(at, pool):
             self._alarm.set(at)
 
     def note_all(self, lines: Sequence[LineLook]) -> None:
@@ -72,11 +109,13 @@ class Lines(Service):
         now = self._clock.now()
         tried, self._vain = self._vain, {}
         for line in lines:
-            at = try_at(line)
+            at = try_at(line, now)
+            if at is None and self._takes_back(line.name):
+                at = now
             if at is None:
                 continue
             seen, tried_at = tried.get(line.name, (line, now))
-            if line.name in tried and seen == line and now - tried_at < _vain_us:
+            if line.name in tried and seen == line and 0 <= now - tried_at < _vain_us:
                 self._vain[line.name] = seen, tried_at
                 continue
             self._vain[line.name] = line, now
@@ -97,26 +136,46 @@ class Lines(Service):
                 self._busy = False
 
     async def _admit_due(self) -> None:
-        now = self._clock.now()
-        for pool in [one for one, at in self._later.items() if at <= now]:
-            del self._later[pool]
-            await self._admit(pool)
-        if self._later:
-            # The store's clock may be a little behind ours: not again before that has moved.
-            self._alarm.set(max(min(self._later.values()), self._clock.now() + 1))
-
-    async def _admit(self, pool: str) -> None:
-        idle = 0
-        while idle < _idle_max:
-            admit = ops.AdmitRuns(
-                pool=pool, limit=limits.admitted_per_commit_max, workflows=self._workflows()
-            )
-            admitted = await self._coordinator.submit(admit)
-            if admitted.next_at is not None:
-                self.note(pool, max(admitted.next_at, self._clock.now() + 1))
-            if not admitted.more:
-                return
+        """One admission of each by turns: a pool with thousands to let through keeps no other waiting."""
+        busy: dict[str, int] = {}  # pools, and how many admissions in a row let nobody through
+        while self._join(busy):
+            pool, idle = next(iter(busy.items()))
+            del busy[pool]
+            admitted = await self._admit(pool)
             idle = 0 if admitted.count else idle + 1
+            self._join(busy)
+            if admitted.more and idle < _idle_max:
+                busy[pool] = idle
+        first_at = self._later.first_at
+        if first_at is not None:
+            # The store's clock may be a little behind ours: not again before that has moved.
+            self._alarm.set(max(first_at, self._clock.now() + 1))
+
+    def _join(self, busy: dict[str, int]) -> bool:
+        """Add the pools that are due by now; gives whether there are any to be dealt with."""
+        for pool in (*self._asked, *self._later.due(self._clock.now())):
+            busy.setdefault(pool, 0)
+        self._asked.clear()
+        return bool(busy)
+
+    async def _admit(self, pool: str) -> Admitted:
+        takes_back = self._takes_back(pool)
+        admit = ops.AdmitRuns(
+            pool=pool,
+            limit=limits.admitted_per_commit_max,
+            workflows=self._workflows(),
+            takes_back=takes_back,
+        )
+        admitted = await self._coordinator.submit(admit)
+        if takes_back and not admitted.more:
+            self._taken_back[pool] = self._clock.now()
+        if admitted.next_at is not None:
+            self.note(pool, max(admitted.next_at, self._clock.now() + 1))
+        return admitted
+
+    def _takes_back(self, pool: str) -> bool:
+        since = self._clock.now() - self._taken_back.get(pool, -_take_back_us)
+        return not 0 <= since < _take_back_us
 
 
 async def declare(

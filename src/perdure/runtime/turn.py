@@ -481,7 +481,7 @@ class Execution(Branches):
             if not (ends or self.cancel_requested or self._continue is not None):
                 return  # steps are in flight and nothing new has come up
         if self._failure is not None:
-            self._finish_with(self._turn_op(ops.Park, reason=str(self._failure)))
+            self._finish_with(self._turn_op(ops.Park, reason=limits.storable(str(self._failure))))
         elif self._outcome is not None:
             self._finish_with(self._finish_op(*self._outcome))
         elif self._continue is not None:
@@ -724,7 +724,7 @@ class Execution(Branches):
         failure = broken(self.run_id, error)
         if not self.dead and not self.finishing:
             self._failure = failure
-            self._finish_with(self._turn_op(ops.Park, reason=str(failure)))
+            self._finish_with(self._turn_op(ops.Park, reason=limits.storable(str(failure))))
 
     # --- leaving memory ---
 

@@ -38,7 +38,7 @@ def _sqlite(url: str, namespace: str | None, clock: Clock, ids: Ids, lifecycle: 
     if not url.startswith("sqlite:///"):
         raise StoreRefused(f"{url!r}: write sqlite:///relative.db or sqlite:////absolute/path.db")
     path, _, query = url.removeprefix("sqlite:///").partition("?")
-    options = dict(parse_qsl(query))
+    options = dict(parse_qsl(query, keep_blank_values=True))
     synchronous = options.pop("synchronous", "FULL").upper()
     notify = flag(url, options, "notify", True)
     network = flag(url, options, "network", False)

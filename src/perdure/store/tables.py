@@ -429,6 +429,13 @@ class Tables(ABC):
     ) -> list[RunRecord]:
         """The first of those, of one key: who has begun, then by priority, then by age."""
 
+    @abstractmethod
+    def idle_slots(
+        self, pool: str, workflows: Iterable[tuple[str, int]], since: int, limit: int
+    ) -> list[RunRecord]:
+        """Runs of a pool that are ready, in no line, and not to be claimed yet, or ready since then or longer and of
+        none of these workflows: by ready_at."""
+
     # --- workers and catalogue ---
 
     @abstractmethod

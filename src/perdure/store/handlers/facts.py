@@ -121,15 +121,19 @@ def is_limited(tables: Tables, pool: str) -> bool:
 
 def make_ready(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
     """Hand a run to whichever worker claims it next; in a pool with limits it stands in line first."""
+    at = tables.now if run.line_at is None else min(run.line_at, tables.now)
+    return let_go(tables, run, at, status="ready", owner=None, fence=0, **changes)
+
+
+def let_go(tables: Tables, run: RunRecord, at: int, **changes: Any) -> RunRecord:
+    """Let a run be claimed from then on, or stand in line from then on, if its pool has limits: without a slot."""
+    later_at = at if at > tables.now else 0
     if is_limited(tables, run.pool):
-        at = tables.now if run.line_at is None else min(run.line_at, tables.now)
-        changes |= {"ready_at": None, "line_at": at}
-        run = move(tables, run, status="ready", owner=None, fence=0, **changes)
-        tables.wakes.append(Wake("line", run.pool))
-        return run
-    changes |= {"ready_at": tables.now, "line_at": None, "admitted": True}
-    run = move(tables, run, status="ready", owner=None, fence=0, **changes)
-    tables.wakes.append(Wake("ready", run.run_id))
+        run = move(tables, run, **changes, ready_at=None, line_at=at)
+        tables.wakes.append(Wake("line", run.pool, at=later_at))
+    else:
+        run = move(tables, run, **changes, ready_at=at, line_at=None, admitted=True)
+        tables.wakes.append(Wake("ready", run.run_id, at=later_at))
     return run
 
 

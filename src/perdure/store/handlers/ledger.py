@@ -2,7 +2,7 @@
 
 An event is checked like a signal: its key and id first, then its type and payload. Up to a bound the runs that wait
 for it are resumed in its own commit; if there are more, its position is kept as a marker and the rest follow in
-commits of their own. Whoever acts on such a run in between gives it the event first (`waiting.catch_up`), so that
+commits of their own. Whoever acts on such a run in between gives it the event first (`ending.catch_up`), so that
 nobody can tell the difference.
 """
 
@@ -28,7 +28,7 @@ from perdure.model.records import (
     can_end,
     entity_text,
 )
-from perdure.store.handlers import timing, waiting
+from perdure.store.handlers import ending, timing
 from perdure.store.handlers.catalogue import misfit
 from perdure.store.handlers.facts import Taker, resume_later
 from perdure.store.handlers.keys import keep_key, used_key
@@ -191,10 +191,10 @@ def _deliver(
         if run is None:
             tables.delete_watchers(watcher.run_id)
         elif behind:
-            run = waiting.catch_up(tables, run)  # an earlier event may be on its way to it
+            run = ending.catch_up(tables, run)  # an earlier event may be on its way to it
             if _has_reached(tables, run, watcher, event):
                 resumed.add(run.run_id)
-        elif waiting.deliver_event(tables, run, watcher, event, taker=taker):
+        elif ending.deliver_event(tables, run, watcher, event, taker=taker):
             resumed.add(run.run_id)
     tables.fanned += len(first_of)
     return len(resumed), len(first_of), len(watchers) > limit
@@ -236,7 +236,7 @@ def resolve_wait(tables: Tables, op: ops.ResolveWait) -> Counted:
     run = tables.run(op.run_id)
     if run is None or run.generation != op.generation:
         return Counted(0)
-    run = waiting.catch_up(tables, run)
+    run = ending.catch_up(tables, run)
     watchers = [one for one in tables.watchers(run.run_id) if one.path == op.path]
     watcher = next((one for one in watchers if one.ix == op.ix and one.kind == "match"), None)
     if watcher is None:
@@ -246,7 +246,7 @@ def resolve_wait(tables: Tables, op: ops.ResolveWait) -> Counted:
     event = tables.event_at(op.position)
     if event is None or not _is_for(watcher, event):
         return Counted(0)
-    return Counted(int(waiting.deliver_event(tables, run, watcher, event, op.error)))
+    return Counted(int(ending.deliver_event(tables, run, watcher, event, op.error)))
 
 
 def _is_for(watcher: WatcherRecord, event: EventRecord) -> bool:

@@ -1,5 +1,7 @@
 """Starting runs, and who owns them: claim, life signs, recovery, release."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from perdure.model import ops
@@ -16,9 +18,11 @@ from perdure.model.outcomes import (
     TurnOutcome,
     Wake,
 )
+from perdure.model.pools import holds_slot
 from perdure.model.records import KeyRecord, RunRecord, WorkerRecord
 from perdure.model.status import PARKED
-from perdure.store.handlers.facts import is_limited, make_ready, move, tell, tell_loss
+from perdure.store.handlers.ending import catch_up
+from perdure.store.handlers.facts import is_limited, let_go, make_ready, move, tell, tell_loss
 from perdure.store.handlers.sending import refused_when_new, send_signal
 from perdure.store.handlers.standing import is_watched_over, waits_of, watch_no_more, watch_over
 from perdure.store.tables import Tables
@@ -77,13 +81,18 @@ def _start_new(tables: Tables, op: ops.StartRun) -> Started:
     return Started(run, True)
 
 
-def _start_debounced(tables: Tables, op: ops.StartRun, debounce_us: int) -> Started:
+def _start_debounced(tables: Tables, op: ops.StartRun, debounce_us: int) -> Started | Refusal:
     """Let the run that this key names take the input, if it has not begun; else make one, which the key names then."""
     scope, key = debounce_scope(op.workflow), op.key or ""
     used = tables.key(scope, key)
     run = None if used is None else tables.run(used.answer)
     if run is not None and _has_not_begun(run):
+        run = catch_up(tables, run)  # it may be cancelled by an event that came before this call
+    if run is not None and _has_not_begun(run):
         return Started(_replace_input(tables, run, op, debounce_us), False)
+    refused = no_pool(tables, op)
+    if refused is not None:
+        return refused
     if used is not None:
         tables.delete_key(scope, key)
     started = _start_new(tables, replace(op, delay_us=debounce_us))
@@ -106,22 +115,25 @@ def _has_not_begun(run: RunRecord) -> bool:
 
 
 def _replace_input(tables: Tables, run: RunRecord, op: ops.StartRun, debounce_us: int) -> RunRecord:
-    """Input, deadline and what cancels it are those of the last call; what it is listed by those of the first."""
-    latest = run.created_at + op.debounce_max_us
-    begins_at = max(tables.now, min(tables.now + debounce_us, latest))
+    """Input, deadline and what cancels it are those of the last call; pool and what it is listed by those of the first.
+
+    One that was let through a line and not claimed yet gives its slot back until then.
+    """
+    # May be over: then it keeps the place that it has among those that nobody had time for.
+    begins_at = min(tables.now + debounce_us, run.created_at + op.debounce_max_us)
     watch_no_more(tables, run)
-    run = move(
-        tables,
-        run,
-        version=op.version,
-        input=op.input,
-        ready_at=begins_at,
-        deadline_at=_deadline_at(op, begins_at),
-        cancel_on=op.cancel_on,
-        replaced=(run.replaced or 0) + 1,
-    )
+    changes: dict[str, Any] = {
+        "version": op.version,
+        "input": op.input,
+        "deadline_at": _deadline_at(op, max(tables.now, begins_at)),
+        "cancel_on": op.cancel_on,
+        "replaced": (run.replaced or 0) + 1,
+    }
+    if max(begins_at, run.ready_at or 0) <= tables.now and holds_slot(run):
+        run = move(tables, run, **changes)
+    else:
+        run = let_go(tables, run, begins_at, **changes)
     watch_over(tables, run, tables.last_position())
-    tables.wakes.append(Wake("ready", run.run_id, at=begins_at))
     return run
 
 

@@ -25,7 +25,7 @@ from perdure.model.pools import (
     rate_scope,
 )
 from perdure.model.records import KeyRecord, PoolRecord, RunRecord
-from perdure.store.handlers.facts import move
+from perdure.store.handlers.facts import let_go, move
 from perdure.store.tables import Tables
 
 _none = encode_limits(UNLIMITED)
@@ -82,12 +82,27 @@ def _put(tables: Tables, pool: PoolRecord) -> None:
 
 def admit_runs(tables: Tables, op: ops.AdmitRuns) -> Admitted:
     bounds = limits_of(tables.pool(op.pool))
+    more = op.takes_back and not bounds.are_none and _take_back(tables, op)
     free = op.limit
     if bounds.limit is not None:
         free = min(free, bounds.limit - tables.slots_taken(op.pool, None))
     if free <= 0:
-        return Admitted(0)
-    return _Admission(tables, op, bounds, free).made()
+        return Admitted(0, more=more)
+    admitted = _Admission(tables, op, bounds, free).made()
+    return replace(admitted, more=admitted.more or more)
+
+
+def _take_back(tables: Tables, op: ops.AdmitRuns) -> bool:
+    """Put those in line who hold a slot and cannot use it; gives whether there may be more of them.
+
+    Whoever was to start later when the pool had no limits yet does so until then; whoever was let through by a worker
+    that is gone, and is of a workflow that nobody here knows, would do so for ever.
+    """
+    since = tables.now - limits.slot_unclaimed_us
+    idle = tables.idle_slots(op.pool, op.workflows, since, op.limit)
+    for run in idle:
+        let_go(tables, run, run.ready_at or 0)
+    return len(idle) == op.limit
 
 
 class _Admission:
@@ -100,7 +115,8 @@ class _Admission:
         self._free = free
         kept = tables.key(line_scope(), op.pool)
         self._kept = self._state = decode_state(None if kept is None else kept.answer)
-        self._pool_tat = self._state.tat
+        rate = bounds.rate
+        self._pool_tat = self._state.tat if rate is None else rate.held(self._state.tat, tables.now)
         self._next_at: int | None = None
         self._went_round = False
 
@@ -122,9 +138,10 @@ class _Admission:
 
     def _is_due(self, rate: Rate | None, tat: int) -> bool:
         """Whether a rate lets one more through now; if not, when is noted."""
-        if rate is None or rate.next_at(tat) <= self._tables.now:
+        now = self._tables.now
+        at = now if rate is None else rate.next_at(tat, now)
+        if at <= now:
             return True
-        at = rate.next_at(tat)
         self._next_at = at if self._next_at is None else min(self._next_at, at)
         return False
 
@@ -136,14 +153,15 @@ class _Admission:
         last, looked_at = self._state.key, 0
         after, upto = last, None
         while len(found) < self._free and looked_at < limits.admission_keys_max:
-            part = min(self._free + 16, limits.admission_keys_max - looked_at)
+            part = min(max(self._free + 16, 64), limits.admission_keys_max - looked_at)
             page = self._tables.line_keys(self._op.pool, after, self._op.workflows, begun, part)
+            held_back = set() if begun else self._held_back(page, after)
             for key, taken in page:
                 if upto is not None and key > upto:
                     self._went_round = True
                     return found
                 looked_at += 1
-                room = self._room(taken)
+                room = 0 if key in held_back else self._room(taken)
                 if room > 0:
                     found.append((key, room))
                 elif len(found) < self._free:
@@ -161,12 +179,35 @@ class _Admission:
         per_key = self._bounds.per_key
         return self._free if per_key is None else min(self._free, per_key - taken)
 
+    def _held_back(self, page: list[tuple[str, int]], after: str | None) -> set[str]:
+        """Keys of a page whose own rate is used up, with nobody in line whom it does not concern: they have no room.
+
+        Asked of the whole page at once: a store may have to look each of them up.
+        """
+        rate = self._bounds.per_key_rate
+        if rate is None:
+            return set()
+        used_up = {key for key, _ in page if not self._is_due(rate, self._bucket(rate, key))}
+        if not used_up:
+            return used_up
+        op = self._op
+        begun = self._tables.line_keys(op.pool, after, op.workflows, True, len(page))
+        return used_up - {key for key, _ in begun}
+
+    def _bucket(self, rate: Rate, key: str) -> int:
+        """Where the bucket of a key stands. One that was left too far ahead is set right, or it would stay ahead."""
+        kept = self._tables.key(rate_scope(self._op.pool), key)
+        left = 0 if kept is None else int(kept.answer)
+        tat = rate.held(left, self._tables.now)
+        if tat != left:
+            self._put_bucket(key, tat)
+        return tat
+
     # --- runs ---
 
     def _admit_of(self, key: str, begun: bool, quota: int) -> int:
         tables, op, rate = self._tables, self._op, self._bounds.per_key_rate
-        kept = None if rate is None else tables.key(rate_scope(op.pool), key)
-        tat = before = 0 if kept is None else int(kept.answer)
+        tat = before = 0 if rate is None else self._bucket(rate, key)
         only_begun = begun or not self._is_due(rate, tat)
         count = 0
         for run in tables.line_runs(op.pool, key, op.workflows, only_begun, quota):
@@ -182,7 +223,7 @@ class _Admission:
             self._admit(run)
             count += 1
         if tat != before:
-            self._put_key(rate_scope(op.pool), key, str(tat), tat)
+            self._put_bucket(key, tat)
         return count
 
     def _admit(self, run: RunRecord) -> None:
@@ -199,6 +240,9 @@ class _Admission:
             self._tables.hold_line(self._op.pool)
             state = replace(state, turn=state.turn + 1)
             self._put_key(line_scope(), self._op.pool, encode_state(state), None)
+
+    def _put_bucket(self, key: str, tat: int) -> None:
+        self._put_key(rate_scope(self._op.pool), key, str(tat), tat)
 
     def _put_key(self, scope: str, key: str, answer: str, expires_at: int | None) -> None:
         tables = self._tables

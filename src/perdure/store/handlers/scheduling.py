@@ -5,7 +5,7 @@ one commit. Whoever comes second finds the row moved. The run of a tick has the 
 its id, so that a backfill of the same window, or a schedule made anew under its name, starts none twice.
 
 Ticks that cannot start yet stand in the row (`queued`) and start in order: by the next op if one commit has started
-enough, or when the run that they wait for has ended, which the handler of that end sees to (`start_next`).
+enough, or when the run that they wait for has ended, which the end of a run sees to (ending.py).
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ from perdure.model.outcomes import Counted, Filled, Fired, Refusal, Started, Wak
 from perdure.model.records import RunRecord, ScheduleRecord
 from perdure.model.status import LIVE
 from perdure.model.ticks import (
+    NO_TICKS,
     Calendar,
     calendar_of,
     run_id_of,
@@ -26,13 +27,12 @@ from perdure.model.ticks import (
     tags_of,
     tick_text,
 )
-from perdure.store.handlers.facts import tell_ledger
+from perdure.store.handlers.facts import refusal_of, tell_ledger
 from perdure.store.handlers.owning import start_run
 from perdure.store.tables import Tables
 
 _decode_ticks = msgspec.json.Decoder(list[int]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
-_none = "[]"
 
 # What a schedule has lived through, whatever it is changed to; and what belongs to its calendar.
 _lived = (
@@ -120,7 +120,7 @@ def _set_due(tables: Tables, row: ScheduleRecord) -> ScheduleRecord:
     """When the next worker has to look: at once, if a tick waits that nothing keeps from starting."""
     if row.paused:
         return replace(row, due_at=None)
-    if row.queued != _none and (row.overlap == "allow" or not _living(tables, row)):
+    if row.queued != NO_TICKS and (row.overlap == "allow" or not _living(tables, row)):
         return replace(row, due_at=min(tables.now, row.next_at))
     return replace(row, due_at=row.next_at)
 
@@ -147,16 +147,17 @@ def _fire(tables: Tables, row: ScheduleRecord, version: int, pool: str, room: in
         row = _come_due(tables, row)
     except BadValue as error:
         # Its zone is not known here, or the calendar has ended. It must not keep the others from their ticks.
-        _stop(tables, row, str(error))
-        return 0
-    row, started = _start_queued(tables, row, version, pool, room)
+        row, started = _stopped(tables, row, str(error)), 0
+    else:
+        row, started = _start_queued(tables, row, version, pool, room)
     tables.put_schedule(_set_due(tables, row))
     return started
 
 
-def _stop(tables: Tables, row: ScheduleRecord, reason: str) -> None:
-    tables.put_schedule(replace(row, paused=True, reason=reason, due_at=None))
+def _stopped(tables: Tables, row: ScheduleRecord, reason: str) -> ScheduleRecord:
+    """What cannot go on waits for somebody to look at it; ticks that wait already are kept."""
     _tell(tables, row, "schedule.stopped", {"reason": reason})
+    return replace(row, paused=True, reason=reason)
 
 
 def _come_due(tables: Tables, row: ScheduleRecord) -> ScheduleRecord:
@@ -174,7 +175,7 @@ def _come_due(tables: Tables, row: ScheduleRecord) -> ScheduleRecord:
     if not ticks:
         return row
     if _is_blocked(tables, row, ticks):
-        return _skip_for_overlap(tables, row, ticks[0])
+        return _skip_for_run(tables, row, "overlap", ticks)
     return _enqueue(tables, row, ticks)
 
 
@@ -192,14 +193,17 @@ def _is_blocked(tables: Tables, row: ScheduleRecord, ticks: list[int]) -> bool:
     """Whether a tick is dropped because a run is still alive. Several are made up for one after the other instead."""
     if row.overlap != "skip" or len(ticks) > 1:
         return False
-    return row.queued != _none or bool(_living(tables, row))
+    return row.queued != NO_TICKS or bool(_living(tables, row))
 
 
-def _skip_for_overlap(tables: Tables, row: ScheduleRecord, tick: int) -> ScheduleRecord:
-    """Told once, not for each tick: a run that hangs for a day would fill the ledger."""
+def _skip_for_run(
+    tables: Tables, row: ScheduleRecord, reason: str, ticks: list[int]
+) -> ScheduleRecord:
+    """A run lives too long for these. Told once, not for each tick: one that hangs for a day would fill the ledger."""
     if row.skipping:
-        return replace(row, skipped=row.skipped + 1)
-    return replace(_skip(tables, row, "overlap", tick, tick, 1), skipping=True)
+        return replace(row, skipped=row.skipped + len(ticks))
+    row = _skip(tables, row, reason, ticks[0], ticks[-1], len(ticks))
+    return replace(row, skipping=True)
 
 
 def _enqueue(tables: Tables, row: ScheduleRecord, ticks: list[int]) -> ScheduleRecord:
@@ -207,9 +211,7 @@ def _enqueue(tables: Tables, row: ScheduleRecord, ticks: list[int]) -> ScheduleR
     new = [one for one in ticks if one not in queue]  # a backfill may have been quicker
     room = max(0, limits.schedule_queue_max - len(queue))
     row = replace(row, queued=_text([*queue, *new[:room]]))
-    if new[room:]:
-        row = _skip(tables, row, "full", new[room], new[-1], len(new) - room)
-    return row
+    return _skip_for_run(tables, row, "full", new[room:]) if new[room:] else row
 
 
 def _skip(
@@ -246,11 +248,14 @@ def _start_queued(
     for tick in queue:
         if started == room or (alone and (living or started)):
             break
-        done += 1
         if tables.run(run_id_of(row.name, tick)) is None:
+            new = _start_tick(tables, row, version, pool, tick)
+            if isinstance(new, Refusal):
+                row = _stopped(tables, row, f"its runs are refused: {refusal_of(new)}")
+                break
+            row = new
             started += 1
-            row = _start(tables, row, run_id_of(row.name, tick), version, pool, tick)
-            row = replace(row, last_at=max(tick, row.last_at or tick))
+        done += 1
     return replace(row, queued=_text(queue[done:])), started
 
 
@@ -260,11 +265,21 @@ def _living(tables: Tables, row: ScheduleRecord) -> list[str]:
     return [one.run_id for one in runs if one is not None and one.status in LIVE]
 
 
+def _start_tick(
+    tables: Tables, row: ScheduleRecord, version: int, pool: str, tick: int
+) -> ScheduleRecord | Refusal:
+    """Make the run of a tick of the calendar."""
+    new = _start(tables, row, run_id_of(row.name, tick), version, pool, tick)
+    if isinstance(new, Refusal):
+        return new
+    return replace(new, last_at=max(tick, row.last_at or tick))
+
+
 def _start(
     tables: Tables, row: ScheduleRecord, run_id: str, version: int, pool: str, tick: int
-) -> ScheduleRecord:
+) -> ScheduleRecord | Refusal:
     """Make a run that is not there yet. Whichever worker claims it first runs it."""
-    start_run(
+    started = start_run(
         tables,
         ops.StartRun(
             run_id=run_id,
@@ -277,17 +292,25 @@ def _start(
             pool=pool,
         ),
     )
+    if isinstance(started, Refusal):
+        return started
+    return replace(_with_living(row, run_id), last_run_id=run_id, skipping=False)
+
+
+def _with_living(row: ScheduleRecord, run_id: str) -> ScheduleRecord:
     living = [*_decode_ids(row.living), run_id][-limits.schedule_runs_known_max :]
-    return replace(row, living=_text(living), last_run_id=run_id, skipping=False)
+    return replace(row, living=_text(living))
 
 
-def start_next(tables: Tables, run: RunRecord) -> None:
-    """A run has ended: if it is of a schedule, a tick may have waited for it."""
+def live_again(tables: Tables, run: RunRecord) -> None:
+    """A run that had failed goes on: if it is a schedule's, ticks that may not overlap with it have to know."""
     name = schedule_of(run.tags)
     row = None if name is None else tables.schedule(name)
-    if row is None or row.queued == _none or row.paused:
+    # Tags are anybody's; the ids of its runs begin with its name.
+    if row is None or not run.run_id.startswith(f"{name}@"):
         return
-    _put(tables, replace(row, due_at=min(tables.now, row.next_at)))
+    if run.run_id not in _decode_ids(row.living):
+        tables.put_schedule(_with_living(row, run.run_id))
 
 
 # --- by hand ---
@@ -301,7 +324,10 @@ def trigger_schedule(tables: Tables, op: ops.TriggerSchedule) -> Started | Refus
     if run is not None:
         return Started(run, False)
     row = replace(row, living=_text(_living(tables, row)))
-    tables.put_schedule(_start(tables, row, op.run_id, op.version, op.pool, tables.now))
+    new = _start(tables, row, op.run_id, op.version, op.pool, tables.now)
+    if isinstance(new, Refusal):
+        return new
+    tables.put_schedule(new)
     run = tables.run(op.run_id)
     assert run is not None
     return Started(run, True)
@@ -317,11 +343,13 @@ def backfill_schedule(tables: Tables, op: ops.BackfillSchedule) -> Filled | Refu
     reached: int | None = None
     full = False
     for nth, tick in enumerate(calendar_of(row).walk(op.after, min(op.until, tables.now)), 1):
-        run_id = run_id_of(row.name, tick)
-        if tick in waiting or tables.run(run_id) is not None:
+        if tick in waiting or tables.run(run_id_of(row.name, tick)) is not None:
             existing += 1
-        elif row.overlap == "allow":
-            row, started = _start(tables, row, run_id, op.version, op.pool, tick), started + 1
+        elif row.overlap == "allow" and not row.paused:
+            new = _start_tick(tables, row, op.version, op.pool, tick)
+            if isinstance(new, Refusal):
+                return new  # the first one already: they differ in nothing that matters here
+            row, started = new, started + 1
         elif len(queue) >= limits.schedule_queue_max:
             full = True
             break

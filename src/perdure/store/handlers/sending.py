@@ -33,7 +33,7 @@ from perdure.model.records import (
 )
 from perdure.model.schema import check_schema, schema_digest
 from perdure.model.status import TERMINAL
-from perdure.store.handlers import queues, taking, waiting
+from perdure.store.handlers import ending, queues, taking
 from perdure.store.handlers.facts import tell
 from perdure.store.tables import Tables
 
@@ -58,7 +58,9 @@ def send_signal(
     declared = _declared(tables, run, op)
     if isinstance(declared, Refusal):
         return declared
-    run = waiting.catch_up(tables, run)
+    run = ending.catch_up(tables, run)
+    if run.status in TERMINAL:  # one that has not begun ends by an event that cancels it
+        return Finished(run_id, run.status)
     outcome = _deliver_or_buffer(tables, run, op, declared, letter_id)
     if op.key is not None and isinstance(outcome, Delivered | Buffered):
         tables.add_key(_key_record(tables, run, op, outcome))
@@ -212,7 +214,7 @@ def _not_waiting(run: RunRecord, op: ops.SendSignal) -> Refusal:
 def _deliver(
     tables: Tables, run: RunRecord, op: ops.SendSignal, watcher: WatcherRecord
 ) -> Delivered:
-    if not waiting.resolve(
+    if not ending.resolve(
         tables, run, watcher.path, winner=watcher.ix, value=op.payload, taken_id=op.signal_id
     ):
         raise AssertionError(f"nobody waits at {watcher.path!r} of run {run.run_id!r}")

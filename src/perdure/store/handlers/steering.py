@@ -7,11 +7,13 @@ from perdure.model import ops
 from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOutcome
 from perdure.model.records import RETRY_PATH, ErrorRecord, RunRecord, StepRecord, branch_of
 from perdure.model.status import TERMINAL
+from perdure.store.handlers.ending import cancel_run, catch_up, descendants, end_run
 from perdure.store.handlers.facts import awaken, make_ready, move, tell, tell_loss
+from perdure.store.handlers.scheduling import live_again
 from perdure.store.handlers.sending import put_back
 from perdure.store.handlers.standing import leave_waits, watch_over
-from perdure.store.handlers.turning import end_run, watch_retry
-from perdure.store.handlers.waiting import cancel_run, catch_up, descendants, untake
+from perdure.store.handlers.turning import watch_retry
+from perdure.store.handlers.waiting import untake
 from perdure.store.tables import Tables
 
 
@@ -48,6 +50,8 @@ def pause(tables: Tables, op: ops.Pause) -> SteerOutcome:
     if run.status == "paused" or run.pause_requested:
         return Steered(run.run_id, run.status, False)
     run = catch_up(tables, run)
+    if run.status in TERMINAL:  # one that has not begun ends by an event that cancels it
+        return Finished(run.run_id, run.status)
     if run.status == "running":
         changed = move(tables, run, pause_requested=True, reason=op.reason)
         return Steered(run.run_id, awaken(tables, changed, None).status, True)
@@ -104,6 +108,7 @@ def retry(tables: Tables, op: ops.Retry) -> SteerOutcome:
         tables, run, revision=run.revision + 1, error=None, finished_at=None, reason=None
     )
     put_back(tables, run)
+    live_again(tables, run)
     _watch_retries(tables, run)
     if not run.cancel_requested:
         # A deadline that has passed binds nobody who says to try again; events count from here on.

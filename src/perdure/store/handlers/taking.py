@@ -19,6 +19,7 @@ from perdure.model.records import (
     ItemRecord,
     RunRecord,
     SignalRecord,
+    StepRecord,
     WaitSpec,
     branch_of,
 )
@@ -27,6 +28,7 @@ from perdure.store.handlers.facts import tell
 from perdure.store.tables import Tables
 
 _encode = msgspec.json.encode
+decode_spec = msgspec.json.Decoder(WaitSpec).decode
 
 
 def take(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> dict[str, Any] | None:
@@ -234,6 +236,14 @@ def _take_event(
 def branch_in(spec: WaitSpec, path: str) -> str:
     """The branch whose cursors a wait moves."""
     return branch_of(path) if spec.branch is None else spec.branch
+
+
+def branch_of_wait(step: StepRecord) -> str:
+    """Likewise, of a wait on record: nearly always the path's own branch, and then nothing need be parsed."""
+    spec = step.wait or ""
+    if '"branch"' not in spec:
+        return branch_of(step.path)
+    return branch_in(decode_spec(spec), step.path)
 
 
 def topic_of(condition: Condition) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ A deadline decides nothing that was decided before it: the watcher is gone then,
 from perdure.model import ops
 from perdure.model.outcomes import Fired
 from perdure.model.records import DEADLINE_PATH, Completion, RunRecord, WatcherRecord
-from perdure.store.handlers import taking, waiting
+from perdure.store.handlers import ending, taking
 from perdure.store.handlers.facts import awaken, tell
 from perdure.store.handlers.standing import DEADLINE_REASON
 from perdure.store.tables import Tables
@@ -37,9 +37,9 @@ def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
         return
     if watcher.path == DEADLINE_PATH:
         tables.delete_watchers(run.run_id, watcher.path)
-        waiting.cancel_run(tables, run.run_id, DEADLINE_REASON)
+        ending.cancel_run(tables, run.run_id, DEADLINE_REASON)
         return
-    run = waiting.catch_up(tables, run)
+    run = ending.catch_up(tables, run)
     watchers = [one for one in tables.watchers(run.run_id) if one.path == watcher.path]
     if not watchers:
         return  # an event had come before the deadline
@@ -51,7 +51,7 @@ def time_out(
 ) -> None:
     """End a wait by its deadline; `watchers` are all that it has."""
     names = [one.target for one in watchers if one.kind == "signal"]
-    if not waiting.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null"):
+    if not ending.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null"):
         return
     for name in names:
         tell(tables, run, "signal.timeout", {"name": name, "path": watcher.path})

@@ -37,10 +37,10 @@ from perdure.model.records import (
     WatcherRecord,
 )
 from perdure.model.status import TERMINAL
-from perdure.store.handlers import ledger, queues, taking, waiting
-from perdure.store.handlers.facts import bury, move, put, tell
+from perdure.store.handlers import ledger, queues, waiting
+from perdure.store.handlers.ending import cancel_is_ahead, completion_of, end_run
+from perdure.store.handlers.facts import move, tell
 from perdure.store.handlers.owning import start_run
-from perdure.store.handlers.scheduling import start_next
 from perdure.store.handlers.sending import send_signal
 from perdure.store.handlers.standing import leave_waits, waits_of, watch_no_more
 from perdure.store.tables import Tables
@@ -203,7 +203,7 @@ def record_send(tables: Tables, op: ops.RecordSend) -> TurnOutcome:
         recorded_at=tables.now,
     )
     tables.add_step(step)
-    return _advanced(tables, run, (waiting.completion_of(step),))
+    return _advanced(tables, run, (completion_of(step),))
 
 
 def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | None, str | None]:
@@ -213,11 +213,9 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
     if isinstance(op.send, ops.StartRun):
         started = start_run(tables, op.send)
         if isinstance(started, Started):
-            if started.created and _cancel_is_ahead(tables, run):
+            if started.created and cancel_is_ahead(tables, run):
                 # The cancel came first and did not find this child; without it the child would never end.
-                reason = f"its parent {run.run_id!r} was cancelled"
-                watch_no_more(tables, started.run)
-                move(tables, started.run, cancel_requested=True, reason=reason)
+                _cancel_at_birth(tables, started.run, f"its parent {run.run_id!r} was cancelled")
             return _encode(started.run.run_id).decode(), None
         return None, _refused(started.code, started.detail, op.send.run_id)
     if isinstance(op.send, ops.Emit):
@@ -242,6 +240,14 @@ def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | Non
             return None, _refused(outcome.code, outcome.detail, run_id, outcome.paths)
 
 
+def _cancel_at_birth(tables: Tables, child: RunRecord, reason: str) -> None:
+    """Nobody has seen it yet, so nobody is told; one that stands in line need not wait for a slot."""
+    watch_no_more(tables, child)
+    child = move(tables, child, cancel_requested=True, reason=reason)
+    if not child.admitted:
+        end_run(tables, child, "cancelled")
+
+
 def _emitted(tables: Tables, run: RunRecord, op: ops.Emit) -> tuple[str | None, str | None]:
     """All of a run's events or none: it is one step of it."""
     refused = ledger.first_refusal(tables, op.events)
@@ -256,13 +262,6 @@ def _emitted(tables: Tables, run: RunRecord, op: ops.Emit) -> tuple[str | None, 
         elif isinstance(outcome, Emitted):
             answers.append(msgspec.Raw(encode_answer(outcome).encode()))
     return _encode(answers).decode(), None
-
-
-def _cancel_is_ahead(tables: Tables, run: RunRecord) -> bool:
-    """Whether cancel was asked for and the code does not know yet; what it starts later is its clean-up."""
-    if not run.cancel_requested:
-        return False
-    return tables.step(run.run_id, run.generation, CANCEL_PATH) is None
 
 
 def _refused(code: str, message: str, run_id: str, paths: tuple[str, ...] = ()) -> str:
@@ -309,7 +308,7 @@ def record_cancel(tables: Tables, op: ops.RecordCancel) -> TurnOutcome:
         recorded_at=tables.now,
     )
     tables.add_step(step)
-    return _advanced(tables, run, (waiting.completion_of(step),))
+    return _advanced(tables, run, (completion_of(step),))
 
 
 def reject_signal(tables: Tables, op: ops.RejectSignal) -> TurnOutcome:
@@ -336,79 +335,6 @@ def finish(tables: Tables, op: ops.Finish) -> TurnOutcome:
     run = _record(tables, run, op)
     end_run(tables, run, op.status, output=op.output, error=op.error)
     return Advanced(run.revision, tables.now)
-
-
-def end_run(
-    tables: Tables,
-    run: RunRecord,
-    status: str,
-    *,
-    output: str | None = None,
-    error: str | None = None,
-    reason: str | None = None,
-) -> None:
-    """The one way a run ends: buffer emptied, watchers gone, waiting runs told, fact written."""
-    _empty_buffer(tables, run, status)
-    tables.delete_watchers(run.run_id)
-    ended = replace(
-        run,
-        status=status,
-        output=output,
-        error=error,
-        reason=reason or run.reason,
-        finished_at=tables.now,
-        ready_at=None,
-        line_at=None,
-        owner=None,
-        fence=0,
-        pause_requested=False,
-    )
-    put(tables, run, ended)
-    # Before the fact of it: who waits for the run, or else for such facts, learns of the run.
-    watchers = tables.watchers_on_run(run.run_id)
-    if watchers:
-        _tell_waiters(tables, ended, watchers)
-    tell(tables, ended, f"workflow.run_{status}", _last_words(ended))
-    tables.wakes.append(Wake("ended", run.run_id, run.owner, run=ended))
-    start_next(tables, ended)
-
-
-def _tell_waiters(tables: Tables, run: RunRecord, watchers: list[WatcherRecord]) -> None:
-    # A wait may name this run twice: its first mention wins.
-    first_of = {(one.run_id, one.path): one for one in reversed(watchers)}
-    for watcher in reversed(first_of.values()):
-        waiter = tables.run(watcher.run_id)
-        in_time = watcher.deadline_at is None or tables.now <= watcher.deadline_at
-        ended = taking.ended_run(tables, run.run_id, watcher.ix, None)
-        if waiter is not None and run.parent_run_id == waiter.run_id:
-            # Both were cancelled at once and the child was quicker: the parent is to learn of its own cancel
-            # here, not of the child's, and closes this wait when it does.
-            cancelled = run.status == "cancelled"
-            in_time = in_time and not (cancelled and _cancel_is_ahead(tables, waiter))
-        if waiter is not None and ended is not None and in_time:
-            waiter = waiting.catch_up(tables, waiter)
-            if waiting.waits_at(tables, waiter, watcher.path):
-                waiting.resolve(tables, waiter, watcher.path, **ended)
-
-
-def _last_words(run: RunRecord) -> dict[str, object]:
-    if run.status == "failed" and run.error is not None:
-        return {"error": msgspec.Raw(run.error.encode())}
-    if run.reason is not None and run.status in ("cancelled", "terminated"):
-        return {"reason": run.reason}
-    return {}
-
-
-def _empty_buffer(tables: Tables, run: RunRecord, status: str) -> None:
-    """Signals that were never taken leave the buffer with the run, each with a fact."""
-    for signal in tables.signals(run.run_id):
-        tables.delete_signal(signal)
-        keep = signal.on_end == "dead_letter" or status == "failed"
-        told = {"signal_id": signal.signal_id, "name": signal.name, "dead_letter": keep}
-        # A dead letter may be delivered yet: its own id stays free for that fact.
-        tell(tables, run, "signal.discarded", told, event_id=None if keep else signal.signal_id)
-        if keep:
-            bury(tables, run, signal, f"the run ended as {status}", "ended")
 
 
 def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:

@@ -1,51 +1,45 @@
-"""Waits: open them, decide them, close them. One wait has one winner, stored with the completed step.
+"""Waits: open them, close them, and give back what they held.
 
 A wait that opens first looks at what is already there (taking.py). What it does not find it watches for, with one
-watcher for each condition; whoever brings it ends the wait from outside (`resolve`). Cancelling stands here too, since
-an event may cancel a run and a run that is cancelled is first given the events that came before (`catch_up`).
+watcher for each condition; whoever brings it ends the wait from outside (ending.py).
 """
 
 import logging
-from collections import deque
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from perdure.model import ops
-from perdure.model.outcomes import Finished, NotFound, Steered, Wake
+from perdure.model.outcomes import Wake
 from perdure.model.records import (
     Completion,
     Condition,
-    EventRecord,
     ItemRecord,
     RunRecord,
     SignalRecord,
     StepRecord,
     WaitSpec,
     WatcherRecord,
-    branch_of,
 )
-from perdure.model.status import TERMINAL
-from perdure.store.handlers.facts import Taker, awaken, bury, make_ready, move, tell
-from perdure.store.handlers.standing import reason_of, watch_no_more
+from perdure.store.handlers.ending import catch_up, completion_of, resolve
+from perdure.store.handlers.facts import bury, tell
 from perdure.store.handlers.taking import (
     after_of,
     branch_in,
+    branch_of_wait,
+    decode_spec,
     free_claim,
     is_held,
     see,
     take,
     topic_of,
-    with_item,
 )
 from perdure.store.tables import Tables
 
 log = logging.getLogger("perdure.store")
 
 _encode = msgspec.json.encode
-_decode_spec = msgspec.json.Decoder(WaitSpec).decode
 
 
 def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | None:
@@ -55,7 +49,7 @@ def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | No
         return completion_of(step)
     if step is not None and any(one.path == wait.path for one in tables.watchers(run.run_id)):
         return None
-    spec = _spec(tables.now, wait) if step is None else _decode_spec(step.wait or "")
+    spec = _spec(tables.now, wait) if step is None else decode_spec(step.wait or "")
     spec = _with_cursors(tables, run, wait, spec)
     step = step or StepRecord(
         run_id=run.run_id,
@@ -113,21 +107,6 @@ def _with_cursors(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec
     )
 
 
-def completion_of(step: StepRecord) -> Completion:
-    """What a decided step tells its owner."""
-    return Completion(
-        step.path,
-        step.kind,
-        step.state,
-        step.seq,
-        step.value,
-        step.error,
-        step.winner,
-        step.recorded_at or 0,
-        step.attempt,
-    )
-
-
 def _watch(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, since: int) -> None:
     """One watcher for each condition but the timer, which is their deadline; alone it is one itself."""
     others = [(ix, one) for ix, one in enumerate(wait.on) if one.kind != "timer"]
@@ -152,184 +131,6 @@ def _watch(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, since
         )
     if held:
         tables.wakes.append(Wake("match", run.run_id))
-
-
-def resolve(
-    tables: Tables,
-    run: RunRecord,
-    path: str,
-    *,
-    winner: int | None,
-    value: str | None = None,
-    state: Any = "done",
-    error: str | None = None,
-    taken_id: str | None = None,
-    item: ItemRecord | None = None,
-    taker: Taker | None = None,
-) -> StepRecord | None:
-    """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
-
-    Gives the decided step. None when there is no such wait: its watchers were left over, which no op does. They go,
-    and whoever acts on many waits at once goes on with the others.
-    """
-    step = tables.step(run.run_id, run.generation, path)
-    if step is None or step.state != "open":
-        log.error("run %r is watched at %r and does not wait there", run.run_id, path)
-        tables.delete_watchers(run.run_id, path)
-        return None
-    step = replace(
-        step,
-        state=state,
-        seq=tables.next_seq(),
-        value=value,
-        error=error,
-        winner=winner,
-        recorded_at=tables.now,
-        taken_id=taken_id,
-    )
-    if item is not None:
-        step = replace(step, wait=with_item(_decode_spec(step.wait or ""), item))
-    tables.put_step(step)
-    tables.delete_watchers(run.run_id, path)
-    awaken(tables, run, completion_of(step), taker)
-    return step
-
-
-def deliver_event(
-    tables: Tables,
-    run: RunRecord,
-    watcher: WatcherRecord,
-    event: EventRecord,
-    error: str | None = None,
-    taker: Taker | None = None,
-) -> bool:
-    """End a wait by an event, and remember that the branch has seen it; or cancel the run, if that is what it does.
-
-    With an error its filter failed on it, and so does the wait; the next one begins after it all the same.
-    """
-    if watcher.is_standing:
-        if run.cancel_requested:  # with its parent, which was reached before
-            return False
-        _cancel_all(tables, run, reason_of(event))
-        return True
-    step = resolve(
-        tables,
-        run,
-        watcher.path,
-        winner=watcher.ix,
-        value=event.payload if error is None else None,
-        state="done" if error is None else "failed",
-        error=error,
-        taken_id=event.event_id,
-        taker=taker,
-    )
-    if step is None:
-        return False
-    topic = (watcher.target, watcher.entity, watcher.filter)
-    see(tables, run.run_id, _branch_of_wait(step), topic, event.position)
-    return True
-
-
-def _branch_of_wait(step: StepRecord) -> str:
-    """Whose cursors a wait moves: nearly always those of the path's own branch, and then nothing need be parsed."""
-    spec = step.wait or ""
-    if '"branch"' not in spec:
-        return branch_of(step.path)
-    return branch_in(_decode_spec(spec), step.path)
-
-
-def catch_up(tables: Tables, run: RunRecord) -> RunRecord:
-    """Give a run the events that came before what is about to happen to it.
-
-    An event that many wait for reaches them over several commits. Whoever acts on a wait meanwhile asks here first,
-    so it is as if all had been resumed at once: the run as it is then is given back.
-    """
-    if not tables.fan_outs():
-        return run
-    found: dict[str, tuple[int, int, str, int, WatcherRecord, EventRecord]] = {}
-    for watcher in tables.watchers(run.run_id):
-        event = awaited_event(tables, watcher) if watcher.kind == "topic" else None
-        if event is not None:
-            path = watcher.path
-            one = (event.position, watcher.opened_at, path, watcher.ix, watcher, event)
-            found[path] = min(found.get(path, one), one, key=lambda each: (each[0], each[3]))
-    # The earlier event first, then who waits longer: the order is part of the run's history.
-    for *_, watcher, event in sorted(found.values(), key=lambda each: each[:3]):
-        deliver_event(tables, tables.run(run.run_id) or run, watcher, event)
-    return tables.run(run.run_id) or run
-
-
-# --- cancelling ---
-
-
-def cancel_run(tables: Tables, run_id: str, reason: str | None) -> Steered | Finished | NotFound:
-    """Ask a run and all below it to stop. One that was asked before is not asked again."""
-    run = tables.run(run_id)
-    if run is None:
-        return NotFound(run_id)
-    if run.status in TERMINAL:
-        return Finished(run_id, run.status)
-    if not run.cancel_requested:
-        run = catch_up(tables, run)
-    if run.cancel_requested:  # also by an event that was on its way
-        return Steered(run_id, run.status, False)
-    return _cancel_all(tables, run, reason)
-
-
-def _cancel_all(tables: Tables, run: RunRecord, reason: str | None) -> Steered:
-    """Ask a run that was given all events before this, and those below it."""
-    steered = _ask_to_stop(tables, run, reason)
-    for child_id, parent_id in descendants(tables, run.run_id):
-        child = tables.run(child_id)
-        if child is not None and not child.cancel_requested:
-            # It stops with its parent, whatever else would have stopped it.
-            watch_no_more(tables, child)
-            child = catch_up(tables, child)
-            _ask_to_stop(tables, child, f"its parent {parent_id!r} was cancelled")
-    return steered
-
-
-def descendants(tables: Tables, run_id: str) -> Iterator[tuple[str, str]]:
-    """Live runs below a run with their parents, level by level: a chain of runs has no bound in depth."""
-    # Ids can be used anew, so a run may be its own ancestor.
-    ahead, seen = deque([run_id]), {run_id}
-    while ahead:
-        parent_id = ahead.popleft()
-        for child_id in tables.children(parent_id):
-            if child_id not in seen:
-                seen.add(child_id)
-                ahead.append(child_id)
-                yield child_id, parent_id
-
-
-def _ask_to_stop(tables: Tables, run: RunRecord, reason: str | None) -> Steered:
-    watch_no_more(tables, run)
-    if run.line_at is not None and not run.admitted:
-        # None of its code has run that could clean up, so it need not wait for a slot either. (turning.py, which ends
-        # runs, is built on this.)
-        from perdure.store.handlers.turning import end_run
-
-        end_run(tables, replace(run, cancel_requested=True), "cancelled", reason=reason)
-        return Steered(run.run_id, "cancelled", True)
-    asked = {"cancel_requested": True, "reason": reason, "pause_requested": False}
-    if run.status in ("ready", "paused"):
-        # Also before its time, if it was to start later: its code runs up to the first wait, and is told.
-        run = make_ready(tables, run, revision=run.revision + 1, **asked)
-    else:
-        run = awaken(tables, move(tables, run, **asked), None)
-    return Steered(run.run_id, run.status, True)
-
-
-def waits_at(tables: Tables, run: RunRecord, path: str) -> bool:
-    """Whether the run still waits there."""
-    return any(one.path == path for one in tables.watchers(run.run_id))
-
-
-def awaited_event(tables: Tables, watcher: WatcherRecord) -> EventRecord | None:
-    """The event on the ledger that ends this wait, if it is there already."""
-    return tables.next_event(
-        watcher.target, watcher.entity, watcher.after, recorded_by=watcher.deadline_at
-    )
 
 
 def offer_item(tables: Tables, item: ItemRecord) -> WatcherRecord | None:
@@ -401,7 +202,7 @@ def untake(tables: Tables, run: RunRecord, step: StepRecord) -> None:
     elif won.kind == "topic":
         event = tables.event(step.taken_id)
         if event is not None:
-            branch = _branch_of_wait(step)
+            branch = branch_of_wait(step)
             see(tables, run.run_id, branch, topic_of(won), event.position - 1)
 
 
@@ -421,7 +222,7 @@ def put_back_item(tables: Tables, queue: str, step: StepRecord) -> None:
 
 def _item_of(step: StepRecord) -> tuple[int, int]:
     """The position of the item that ended a wait, and when it was put."""
-    item = _decode_spec(step.wait or "").item
+    item = decode_spec(step.wait or "").item
     assert item is not None, f"no item ended the wait at {step.path!r}"
     return item
 
@@ -430,7 +231,7 @@ def won_by(step: StepRecord) -> Condition | None:
     """The condition that ended a wait."""
     if step.wait is None or step.winner is None:
         return None
-    return _decode_spec(step.wait).on[step.winner]
+    return decode_spec(step.wait).on[step.winner]
 
 
 def bury_delivered(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from perdure.model.pools import holds_slot, line_scope, rank_of
+from perdure.model.pools import holds_slot, is_idle, line_scope, rank_of
 from perdure.model.records import LineLook, PoolRecord, RunRecord
 from perdure.store.memory.rows import KeptRows
 
@@ -42,6 +42,15 @@ class PoolRows(KeptRows):
     ) -> list[RunRecord]:
         found = self._due_in_line(pool, workflows, begun)
         return sorted((one for one in found if one.pool_key == key), key=rank_of)[:limit]
+
+    def idle_slots(
+        self, pool: str, workflows: Iterable[tuple[str, int]], since: int, limit: int
+    ) -> list[RunRecord]:
+        known = set(workflows)
+        found = [
+            one for one in self.runs_by_id.values() if is_idle(one, pool, known, since, self.now)
+        ]
+        return sorted(found, key=lambda one: (one.ready_at or 0, one.run_id))[:limit]
 
     def _due_in_line(
         self, pool: str, workflows: Iterable[tuple[str, int]], begun: bool

@@ -32,8 +32,11 @@ UNPLACED: Final = 2**62
 
 
 def born_version(batch_id: str) -> int:
-    """The version of runs that a batch makes: one that no run of that id had before, if it was pruned meanwhile."""
-    return int.from_bytes(hashlib.blake2b(batch_id.encode(), digest_size=7).digest(), "big") + 1
+    """The version of runs that a batch makes: one that no run of that id had before, if it was pruned meanwhile.
+
+    It and all that follow are less than 2^53: scripts count it up.
+    """
+    return int.from_bytes(hashlib.blake2b(batch_id.encode(), digest_size=6).digest(), "big") + 1
 
 
 class SeenRun(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +99,7 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     runs: list[SeenRun]
     units: list[SeenUnit]
 
-    # As they were, of those that change or go: who keeps indexes by hand takes them out by that.
+    # As they were, of those that change or go or whose version moves: who keeps indexes by hand takes them out by that.
     runs_before: dict[str, RunRecord]
     new_runs: list[RunRecord]
     changed_runs: list[RunChange]

@@ -28,8 +28,10 @@ runs_max: Final = 8192
 # Runs with more than this are read again when needed; so are buffers with more or larger signals.
 chars_max: Final = 4096
 signals_max: Final = 256
-# Topics of which something is remembered. Names made from data are many: then all are forgotten.
+# Topics of which something is remembered. Names made from data are many: then all are forgotten. So with the versions
+# of all that has a name.
 names_max: Final = 4096
+units_max: Final = 4 * names_max
 
 CursorPlace = tuple[str, str, str, str]  # branch, topic, entity, filter
 Unit = tuple[str, str]  # kind, name
@@ -172,6 +174,9 @@ class Known:
         if len(self.pools) > names_max:
             for name in list(self.pools):
                 self.drop_unit(("pool", name))
+        if len(self.units) > units_max:
+            for unit in list(self.units):
+                self.drop_unit(unit)
 
 
 def _is_at_rest(run: RunRecord, kept: Slice) -> bool:

@@ -32,6 +32,7 @@ what is known from batch to batch; the answers to all others count for one batch
     ("line_keys", pool, after, workflows, begun, now, limit)
                                         (key, slots taken), of the next keys with somebody in line
     ("line_runs", pool, key, workflows, begun, now, limit)
+    ("idle_slots", pool, workflows, now, since, limit)
     ("outbox", outbox_id)               whether it is still to be applied
     ("workers",), ("workflow", name, version), ("channel", kind, name)
 """
@@ -69,6 +70,7 @@ UNKNOWN: Final[dict[str, Any]] = {
     "slots": 0,
     "line_keys": (),
     "line_runs": (),
+    "idle_slots": (),
     "workers": (),
 }
 

@@ -6,7 +6,7 @@ moves with admissions, and only those rest on it. A slot that is given back move
 
 from collections.abc import Iterable
 
-from perdure.model.pools import holds_slot, rank_of
+from perdure.model.pools import holds_slot, is_idle, rank_of
 from perdure.model.records import PoolRecord, RunRecord
 from perdure.store.optimistic.needs import Looks
 from perdure.store.optimistic.rows import LookedAt
@@ -89,6 +89,21 @@ class PoolRows(LookedAt):
         mine = [run_id for run_id in self._work if counts(run_id)]
         runs = [self.run(run_id) for run_id in dict.fromkeys((*stored, *mine))]
         return sorted((one for one in runs if one is not None), key=rank_of)[:limit]
+
+    def idle_slots(
+        self, pool: str, workflows: Iterable[tuple[str, int]], since: int, limit: int
+    ) -> list[RunRecord]:
+        known = tuple(dict.fromkeys(workflows))
+
+        def counts(run_id: str) -> bool:
+            run = self.run(run_id)
+            return run is not None and is_idle(run, pool, known, since, self.now)
+
+        stored = self._first_of(limit, counts, "idle_slots", pool, known, self.now, since)
+        mine = [run_id for run_id in self._work if counts(run_id)]
+        runs = [self.run(run_id) for run_id in dict.fromkeys((*stored, *mine))]
+        found = [one for one in runs if one is not None]
+        return sorted(found, key=lambda one: (one.ready_at or 0, one.run_id))[:limit]
 
     def _is_due_in_line(
         self, run: RunRecord, pool: str, key: str, known: Workflows, begun: bool

@@ -104,7 +104,7 @@ class OptimisticTables(
             units=units,
             runs_before={
                 one: self._seen[one].run
-                for one in (*self._put_runs, *self._deleted)
+                for one in (*self._put_runs, *self._deleted, *self._bumped)
                 if one in self._seen
             },
             new_runs=[self._work[one].run for one in self._new_runs],

@@ -59,9 +59,11 @@ class WaitRows(LookedAt):
         found: dict[WatcherKey, WatcherRecord] = {}
         for one in stored:
             kept = self._inside(one.run_id)
-            if kept is not None and kept.watchers and (one.path, one.ix) in kept.watchers:
-                found[_key(one)] = kept.watchers[one.path, one.ix]
-        return sorted(found.values(), key=_by_age)
+            there = None if kept is None else (kept.watchers or {}).get((one.path, one.ix))
+            # In its place this batch may have put one that watches for something else.
+            if there is not None and (there.kind, there.target) == (one.kind, one.target):
+                found[_key(one)] = there
+        return sorted(found.values(), key=by_age)
 
     def is_watched(self, kind: str, target: str) -> bool:
         if self._added_on.get((kind, target)):
@@ -104,7 +106,7 @@ class WaitRows(LookedAt):
             )
             first = next(waiting, None)
             # Beyond those that were read others may wait longer than one of this batch.
-            if len(stored) < asked or (first and _by_age(first) <= _by_age(stored[-1])):
+            if len(stored) < asked or (first and by_age(first) <= by_age(stored[-1])):
                 return first
             asked *= 2
 
@@ -245,7 +247,7 @@ def _key(watcher: WatcherRecord) -> WatcherKey:
     return watcher.run_id, watcher.path, watcher.ix
 
 
-def _by_age(watcher: WatcherRecord) -> tuple[int, str, str, int]:
+def by_age(watcher: WatcherRecord) -> tuple[int, str, str, int]:
     return watcher.opened_at, watcher.run_id, watcher.path, watcher.ix
 
 

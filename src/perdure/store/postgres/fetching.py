@@ -217,6 +217,13 @@ class Fetcher:
                     connection, "line_runs", workflows=workflows_json(known), **params
                 )
                 return decode_ids(row[0])
+            case "idle_slots":
+                pool, known, now, since, limit = args
+                params = {"pool": pool, "now": now, "since": since, "limit": limit}
+                row = await self.row(
+                    connection, "idle_slots", workflows=workflows_json(known), **params
+                )
+                return decode_ids(row[0])
             case "expired_keys":
                 row = await self.row(connection, "expired_keys", now=self._now(), limit=args[0])
                 return decode_keys(row[0])

@@ -245,6 +245,18 @@ select coalesce(json_agg(r.run_id order by r.admitted desc, r.priority desc, r.l
     order by r.admitted desc, r.priority desc, r.line_at, r.run_id limit :limit
 ) as r;
 
+-- name: idle_slots
+-- Runs of a pool that may be claimed and nobody can or does: of all that are ready there.
+select coalesce(json_agg(r.run_id order by r.ready_at, r.run_id), '[]') from (
+    select r.run_id, r.ready_at from {schema}.runs as r
+    where r.pool = :pool and r.ready_at is not null and r.status = 'ready'
+    and (r.ready_at > :now or (r.ready_at <= :since and not exists (
+        select 1 from json_to_recordset(:workflows) as known (name text, version bigint)
+        where known.name = r.workflow and known.version = r.version
+    )))
+    order by r.ready_at, r.run_id limit :limit
+) as r;
+
 -- name: finished
 -- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they
 -- mean would become another run's. (`limit 1` and not `exists`: a join of all runs with all runs is what that would

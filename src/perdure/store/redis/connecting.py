@@ -4,8 +4,11 @@ redis-py's own way of trying again is switched off: what was sent and not answer
 store knows how to find out.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -14,7 +17,7 @@ from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from perdure.errors import StoreRefused
+from perdure.errors import NotRunning, StoreRefused
 from perdure.store.redis.layout import Layout
 from perdure.store.redis.scripts import script
 from perdure.store.urls import flag, is_relaxed, without_password
@@ -24,6 +27,7 @@ log = logging.getLogger("perdure.store.redis")
 Client = Any  # of one server, or of a cluster: the calls are the same
 
 _connect_s: Final = 10.0
+_close_s: Final = 5.0
 _connections_max: Final = 8
 _version_min: Final = (6, 2)
 _relaxed: Final = "?durability=relaxed accepts that"
@@ -60,6 +64,11 @@ def parse_url(url: str) -> Options:
         parts = urlsplit(url)
     except ValueError:
         raise StoreRefused(f"{without_password(url)!r} is no address of a Redis") from None
+    if not re.fullmatch("/?[0-9]*", parts.path):
+        # redis-py would take the first database then, whatever was meant.
+        raise StoreRefused(
+            f"{without_password(url)!r} is no address of a Redis: after the host comes the number of a database"
+        )
     scheme = parts.scheme.lower().replace("valkey", "redis")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     relaxed = is_relaxed(url, options)
@@ -84,9 +93,14 @@ def address_of(place: Any) -> str:
     return f"{host}/{known.get('db') or 0}"
 
 
+def database_of(options: Options) -> str:
+    """The number of the database that a URL names."""
+    return address_of(options.url).rpartition("/")[2]
+
+
 def is_lost(error: BaseException) -> bool:
-    """Whether the server could not be reached, was lost on the way, or has time for nobody."""
-    return isinstance(error, _away) or _says(error, "BUSY")
+    """Whether the server could not be reached, was lost on the way, has time for nobody, or is a replica by now."""
+    return isinstance(error, _away) or _says(error, "BUSY", "READONLY")
 
 
 def refuses_all(error: BaseException) -> bool:
@@ -96,8 +110,16 @@ def refuses_all(error: BaseException) -> bool:
     )
 
 
+# What a script was told stands within what it says, before Redis 7.
+_in_script = re.compile(r"Error running script .*: -(?=[A-Z]+ )")
+
+
 def _says(error: BaseException, *words: str) -> bool:
-    return isinstance(error, exceptions.ResponseError) and str(error).startswith(words)
+    if not isinstance(error, exceptions.ResponseError):
+        return False
+    if isinstance(error, exceptions.ReadOnlyError):
+        return "READONLY" in words
+    return _in_script.sub("", str(error), count=1).startswith(words)
 
 
 async def connect(options: Options) -> Client:
@@ -150,6 +172,61 @@ async def run_script(client: Client, layout: Layout, name: str, *arguments: Any)
         return await client.execute_command("EVALSHA", one.sha, 1, layout.meta, *arguments)
     except exceptions.NoScriptError:
         return await client.execute_command("EVAL", one.text, 1, layout.meta, *arguments)
+
+
+class Calls:
+    """What is under way on a client. Who closes it waits for that, but not for long, and then cuts it off.
+
+    After that nobody is let in: redis-py would make a connection for whoever comes late, and nobody would close it.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._under_way: set[asyncio.Timeout] = set()
+        self._closed = False
+        self._over = asyncio.Event()
+
+    @asynccontextmanager
+    async def one(self, within_s: float | None = None) -> AsyncIterator[Client]:
+        """Within it the client may be used. Raises NotRunning if it is closed, and TimeoutError when time is up."""
+        if self._closed:
+            raise NotRunning("the store is not open: the app is closed, or closing")
+        async with asyncio.timeout(within_s) as bound:
+            self._under_way.add(bound)
+            try:
+                yield self.client
+            except exceptions.ResponseError as error:
+                if _says(error, "READONLY"):
+                    await self.look_anew()
+                raise
+            finally:
+                self._under_way.discard(bound)
+                if not self._under_way:
+                    self._over.set()
+
+    async def look_anew(self) -> None:
+        """Where the address leads to by now: another server may have taken over, while we hold on to the old one."""
+        pool = getattr(
+            self.client, "connection_pool", None
+        )  # that of a cluster is told by its nodes
+        if pool is not None:
+            await pool.disconnect(inuse_connections=False)
+
+    async def close(self) -> None:
+        self._closed = True
+        cut = asyncio.get_running_loop().call_later(_close_s, self._cut)
+        try:
+            if self._under_way:
+                self._over.clear()
+                await self._over.wait()
+        finally:
+            cut.cancel()
+            await self.client.aclose()
+
+    def _cut(self) -> None:
+        for bound in self._under_way:
+            if not bound.expired():
+                bound.reschedule(0)
 
 
 # --- whether it may be trusted ---

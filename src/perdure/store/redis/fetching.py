@@ -1,7 +1,7 @@
 """Needs to questions, and the answers back to what is known: all of them in one call (lua/ask.lua)."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from perdure.model.records import (
     ConsumerRecord,
     DeadLetterRecord,
     DeferredRecord,
+    EventRecord,
     ItemRecord,
     ParkedRecord,
     PoolRecord,
@@ -23,8 +24,18 @@ from perdure.model.records import (
 )
 from perdure.store.optimistic.known import Slice, Topic
 from perdure.store.optimistic.needs import Looks, Need, units_of
+from perdure.store.optimistic.wait_rows import by_age
 from perdure.store.redis import rows
-from perdure.store.redis.layout import LAST, SEP, Layout, is_indexed, moment, place, time_of
+from perdure.store.redis.layout import (
+    LAST,
+    SEP,
+    Layout,
+    is_indexed,
+    moment,
+    place,
+    ready_part,
+    time_of,
+)
 from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, pairs
 
 Question = tuple[Any, ...]
@@ -42,6 +53,57 @@ class Reply(msgspec.Struct, gc=False):
 
 
 Ask = Callable[[Sequence[Question]], Awaitable[Reply]]
+
+# Rows that all walks of one call may look at: some milliseconds, in which the server does nothing else.
+looked_max = 1000
+# The limit of a walk that goes to the end.
+EVERY: Final = 2**31
+
+
+def walk(name: str, limit: int, *arguments: Any) -> Question:
+    """A question that may pass over any number of rows: a walk of lua/ask.lua, from its beginning."""
+    return ("walk", name, limit, (), *arguments)
+
+
+class _Walk:
+    """A walk that is asked again until it is at its end, or has found enough."""
+
+    def __init__(self, question: Question) -> None:
+        _, self._name, self._limit, self._places, *self._arguments = question
+        self.found: list[Any] = []
+
+    def take(self, answer: Any) -> None:
+        found, places = answer
+        self.found += found
+        self._places = [one.decode() if isinstance(one, bytes) else one for one in places]
+
+    @property
+    def goes_on(self) -> bool:
+        return bool(self._places) and len(self.found) < self._limit
+
+    def question(self) -> Question:
+        left = self._limit - len(self.found)
+        return ("walk", self._name, left, self._places, *self._arguments)
+
+
+async def answered(ask: Ask, questions: Sequence[Question]) -> Reply:
+    """The answers to questions, those to walks whole: their ends are of a later moment than all else.
+
+    That does no harm to a decision: who waits, what is in a queue or stands in a line, and where the newest event of a
+    topic is, it rests on by a version that was read no later.
+    """
+    reply = await ask(questions)
+    walks = {nth: _Walk(one) for nth, one in enumerate(questions) if one[0] == "walk"}
+    for nth, one in walks.items():
+        one.take(reply.answers[nth])
+        reply.answers[nth] = one.found
+    while going := [one for one in walks.values() if one.goes_on]:
+        more = await ask([one.question() for one in going])
+        reply.insides += more.insides
+        for one, answer in zip(going, more.answers, strict=True):
+            one.take(answer)
+    return reply
+
 
 decode_step = msgspec.json.Decoder(StepRecord).decode
 decode_signal = msgspec.json.Decoder(SignalRecord).decode
@@ -79,6 +141,22 @@ def _served(pools: Sequence[str] | None) -> list[str] | bool:
     return False if pools is None else list(pools)
 
 
+def next_event(
+    topic: str, entity: str, after: int, recorded_by: int | None, newest: bool, repeats: bool
+) -> Question:
+    """The first event of a topic after a place, or the newest; see `best_event`."""
+    by = -1 if recorded_by is None else recorded_by
+    if is_indexed(topic, entity):
+        return walk("next_event", 1, topic, entity, after, by, newest, repeats)
+    return walk("next_fact", EVERY, topic, entity, after, by, newest)
+
+
+def best_event(found: Iterable[Any], *, newest: bool) -> EventRecord | None:
+    """Of those that the parts of a walk have found."""
+    events = sorted(map(decode_event, found), key=lambda one: one.position, reverse=newest)
+    return next(iter(events), None)
+
+
 class Fetcher:
     """Looks needs up: each becomes a question or two, and takes the answers to them."""
 
@@ -96,7 +174,7 @@ class Fetcher:
         names = [f"{kind}{SEP}{name}" for kind, name in units]
         questions: list[Question] = []
         if names:
-            questions.append(("HMGET", self._layout.key("units"), *names))
+            questions.append(("units", names))
         places = []
         for need in asked:
             mine = self._questions(need)
@@ -106,7 +184,7 @@ class Fetcher:
         looks.known.head = max(looks.known.head, reply.head)
         if names:
             for unit, version in zip(units, reply.answers[0], strict=True):
-                looks.learn_unit(unit, int(version or 0))
+                looks.learn_unit(unit, int(version))
         learn_insides(looks, reply.insides)
         for need, begin, count in places:
             self._learn(looks, need, reply.answers[begin : begin + count])
@@ -146,26 +224,21 @@ class Fetcher:
                     ("page", f"letters:of:{args[0]}", "letters", 0, "-", "+", -1),
                     ("run", args[0]),
                 ]
-            case (
-                "topic"
-                | "watching"
-                | "queue"
-                | "event_at"
-                | "position_at"
-                | "deadlines"
-                | "expiries"
-            ):
+            case "topic" | "queue" | "event_at" | "position_at" | "deadlines" | "expiries":
                 return [(kind, *args)]
+            case "watching":
+                topic, entity, position, recorded_at, limit = args
+                return [
+                    walk("watching", limit, topic, about, position, recorded_at)
+                    for about in dict.fromkeys(("", entity))
+                ]
             case "items":
                 queue, put_before, limit = args
                 if put_before is None:
                     return [("items", queue, "-", limit)]
-                return [("items_before", queue, put_before, limit)]
+                return [walk("items_before", limit, queue, put_before)]
             case "next_event":
-                topic, entity, after, recorded_by, newest, repeats = args
-                by = -1 if recorded_by is None else recorded_by
-                indexed = is_indexed(topic, entity)
-                return [("next_event", topic, entity, after, by, newest, repeats, indexed)]
+                return [next_event(*args)]
             case "first_position":
                 return [("first",)]
             case "fan_outs":
@@ -197,12 +270,17 @@ class Fetcher:
                 pool, after, known, begun, now, limit = args
                 begin = "-" if after is None else f"({after}"
                 names = workflow_names(known)
-                return [("line_keys", pool, begin, names, begun, moment(now), limit)]
+                return [walk("line_keys", limit, pool, begin, names, begun, moment(now))]
             case "line_runs":
                 pool, of, known, begun, now, limit = args
-                return [("line_runs", pool, of, workflow_names(known), begun, moment(now), limit)]
+                names = workflow_names(known)
+                return [walk("line_runs", limit, pool, of, names, begun, moment(now))]
+            case "idle_slots":
+                pool, known, now, since, limit = args
+                names = [ready_part(pool, *one) for one in known]
+                return [("idle_slots", pool, names, moment(now), moment(since), limit)]
             case "finished":
-                return [("finished", moment(args[0]), args[1])]
+                return [walk("finished", args[1], moment(args[0]))]
             case "expired_keys":
                 return [("expired_keys", moment(self._now()), args[0])]
             case "started_under":
@@ -229,8 +307,8 @@ class Fetcher:
                 return [("HGET", key("deferred"), place(args[0]) + args[1])]
             case "oldest_needed":
                 return [
-                    ("first_since", "parked:age", "parked", 17, args[0]),
-                    ("first_since", "deferred:all", "deferred", 0, args[0]),
+                    walk("first_since", 1, "parked:age", "parked", 17, args[0]),
+                    walk("first_since", 1, "deferred:all", "deferred", 0, args[0]),
                     ("HVALS", key("subscriptions")),
                     ("HGET", key("consumers"), RUNNER),
                 ]
@@ -307,8 +385,11 @@ def _answer(need: Need, answers: list[Answer]) -> Any:
             return _one(decode_key, found)
         case "letter":
             return _one(decode_letter, found)
-        case "watching" | "deadlines":
+        case "deadlines":
             return list(map(decode_watcher, found))
+        case "watching":
+            waiting = sorted((decode_watcher(row) for one in answers for row in one), key=by_age)
+            return waiting[: need[-1]]
         case "queue":
             items, waiting = found
             return list(map(decode_item, items)), list(map(decode_watcher, waiting))
@@ -317,10 +398,10 @@ def _answer(need: Need, answers: list[Answer]) -> Any:
         case "expiries":
             return list(map(decode_signal, found))
         case "next_event":
-            return _one(decode_event, found)
+            return best_event(found, newest=need[5])
         case "first_position" | "position_at":
             return int(found)
-        case "orphans" | "ready" | "ready_later" | "finished" | "line_runs":
+        case "orphans" | "ready" | "ready_later" | "finished" | "line_runs" | "idle_slots":
             return [one.decode() for one in found]
         case "line_keys":
             return [(one.decode(), taken) for one, taken in found]
@@ -358,13 +439,8 @@ def _answer(need: Need, answers: list[Answer]) -> Any:
 def _oldest_needed(idle_before: int, answers: list[Answer]) -> tuple[int, str] | None:
     """The first event that a parked or deferred row of some age still needs, or a rule that has to catch up with it."""
     parked, deferred, rules, runner = answers
-    needed = []
-    if parked is not None:
-        row = decode_parked(parked)
-        needed.append((row.position, row.consumer))
-    if deferred is not None:
-        start = decode_deferred(deferred)
-        needed.append((start.position, start.subscription))
+    needed = [(one.position, one.consumer) for one in map(decode_parked, parked)]
+    needed += [(one.position, one.subscription) for one in map(decode_deferred, deferred)]
     reader = _one(decode_consumer, runner)
     for rule in map(decode_subscription, rules):
         moved_at = max(rule.created_at, reader.advanced_at if reader else rule.created_at)
@@ -396,12 +472,18 @@ def learn_insides(looks: Looks, insides: Iterable[Any]) -> None:
         kept, seq = found
         run = kept.run
         kept.watchers = {(one.path, one.ix): one for one in map(decode_watcher, waits)}
-        kept.signals = {one.signal_id: one for one in map(decode_signal, signals)}
-        places = (rows.decode_cursor(run.run_id, *one) for one in pairs(cursors))
-        kept.cursors = {(one.branch, one.topic, one.entity, one.filter): one for one in places}
-        steps = map(decode_step, unfinished)
-        kept.steps = {one.path: one for one in steps if one.generation == run.generation}
-        kept.on_run = _by_place(map(decode_watcher, on_run))
+        # Most runs have little of all else.
+        kept.signals, kept.cursors, kept.on_run = {}, {}, {}
+        if signals:
+            kept.signals = {one.signal_id: one for one in map(decode_signal, signals)}
+        if cursors:
+            places = (rows.decode_cursor(run.run_id, *one) for one in pairs(cursors))
+            kept.cursors = {(one.branch, one.topic, one.entity, one.filter): one for one in places}
+        if unfinished:
+            steps = map(decode_step, unfinished)
+            kept.steps = {one.path: one for one in steps if one.generation == run.generation}
+        if on_run:
+            kept.on_run = _by_place(map(decode_watcher, on_run))
         looks.known.seq = max(looks.known.seq, seq)
         looks.learn_run(kept)
 

@@ -1,13 +1,16 @@
 """What is kept where. Every key of a namespace begins with one hash tag: all are on one node of a cluster.
 
     meta               hash   what the namespace says of itself: its schema, the code it needs, which server it is on
-    head               hash   position, recorded_at: where the ledger ends; commits: how many batches there were
-    units              hash   versions of what several processes may decide about at once
+    head               hash   position, recorded_at: where the ledger ends; commits: how many batches there were;
+                              units: the version of what is not among those
+    units              hash   versions of what several processes may decide about at once, of a bounded number of names
     commits            hash   batch id -> where the ledger ended before it; "" if it was not and never will be committed
     commits:age        zset   those by age
     counts             hash   rows of each table, as they come and go
 
-    run:<id>           hash   born, state, published (JSON); status, owner, fence, ready; position, change, seq, created
+    run:<id>           hash   born, published (JSON); claim: version, status, owner, fence, ready, state (JSON);
+                              made: when, generation, position; seq: the last number of its history; kept: the oldest
+                              generation
     open:<id>          hash   its steps that wait or will be tried again, by generation and path
     steps:<id>:<gen>   hash   all others, by number of superseding and path; !seq: the last number of plain results
     waits:<id>         hash   what it waits for, by path and number
@@ -21,7 +24,7 @@
     runs:finished      zset   when it ended, and its id
     ready:<name>:<v>, ready:<pool>\\0<name>:<v>
                        zset   from when on it may be claimed, and its id
-    ready_names        set    which of those there are, or were; ready_pools: the same of their pools
+    ready_names        set    which of those there are
     slots:<pool>, slots:<pool>\\0<key>
                        zset   runs that hold a slot
     line:<pool>\\0<key> zset   who stands in line: begun or not, priority, since when, its id, its workflow
@@ -36,11 +39,10 @@
     deadlines, expiries       zset   what ends by time
     signal_ids         hash   id of a buffered signal -> its run
 
-    events             stream  position -> id, type, about, time, at, row
+    events             stream  position -> id, type, about, when it happened, when it was recorded, row
     type:<topic>       stream  the positions of its events, and whether each only repeats the one before
-    newest             hash    topic -> position of its newest event
     event_ids          hash    id -> position
-    times, about:<entity>     zset   by when things happened
+    times, timelines   zset   by when things happened, of all and of each entity
     entity:<entity>    zset   positions; of what the engine tells of runs only the timeline
     topic:<topic>\\0<entity>    zset   positions
     fan_outs           hash    events with more runs to resume
@@ -58,6 +60,7 @@ of fixed width, then ids. So an index is what it is in a database of tables, (op
 begins after any place, whether it is still there or not. Members and rows are made here: the scripts only move them.
 """
 
+import functools
 from typing import Final
 
 from perdure.model.limits import priority_max
@@ -72,6 +75,7 @@ LAST: Final = "\U0010ffff"
 _time_base: Final = 10**17
 
 
+@functools.lru_cache(maxsize=256)  # a batch has one time for most of what it writes
 def moment(time_us: int) -> str:
     """A time as part of a member."""
     return f"{time_us + _time_base:018d}"

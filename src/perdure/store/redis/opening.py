@@ -12,6 +12,13 @@ from perdure.store.redis.layout import Layout
 schema_known: Final = 1
 min_code: Final = 1
 
+# What scripts do, and a process that goes alone: a user who may not do some of it would write batches in part.
+commands: Final = (
+    "EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSET HVALS INFO SADD SCARD SET SISMEMBER "
+    "SMEMBERS SREM SSCAN TIME TYPE UNLINK XADD XLEN XRANGE XREVRANGE XTRIM ZADD ZCARD ZLEXCOUNT ZRANGE "
+    "ZRANGEBYLEX ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE ZREVRANGEBYLEX ZREVRANGEBYSCORE ZSCORE"
+)
+
 
 class Greeted(msgspec.Struct, frozen=True, gc=False):
     """What the server said."""
@@ -31,8 +38,13 @@ async def greet(client: Client, layout: Layout, new_id: str, epoch: str) -> Gree
     Raises StoreRefused if it is not ours, is gone, or needs newer code.
     """
     kind, *rest = await run_script(
-        client, layout, "greet", schema_known, min_code, new_id, epoch or "0"
+        client, layout, "greet", schema_known, min_code, new_id, epoch or "0", commands
     )
+    if kind == b"forbidden":
+        missing = rest[0].decode()
+        raise StoreRefused(
+            f"this user may not use {missing} with the keys {layout.prefix}*: allow all of {commands}"
+        )
     if kind == b"nothing":
         raise StoreRefused(f"the namespace {layout.tag} is gone from the server, with all its runs")
     if kind == b"foreign":

@@ -1,4 +1,4 @@
-"""Reads: each is one call, and so one moment."""
+"""Reads: each is one call, and so one moment, but for those that pass over more rows than one call may look at."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,15 @@ from perdure.model.status import LIVE, TERMINAL
 from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Store, Vitals, WatcherPlace
 from perdure.store.decoding import in_order
 from perdure.store.redis import fetching
-from perdure.store.redis.fetching import Question, Reply, workflow_names
+from perdure.store.redis.fetching import (
+    EVERY,
+    Question,
+    Reply,
+    best_event,
+    next_event,
+    walk,
+    workflow_names,
+)
 from perdure.store.redis.layout import LAST, SEP, Layout, is_indexed, moment, place, time_of
 from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, key_field
 from perdure.store.ticking import ServerClock
@@ -55,6 +63,8 @@ _every_table = (
     "schedules",
     "pools",
 )
+# Facts about a run that are read together, of which some may be of other types.
+_facts_part = 100
 _decode_outbox = msgspec.json.Decoder(OutboxRecord).decode
 
 
@@ -311,36 +321,50 @@ class RedisReads(Store):
     ) -> list[EventRecord]:
         if entity is None:
             found = await self._one("events", type or "", after, limit)
-        else:
-            # A run is told of by the engine mostly, and that is not in the index.
-            about = "/".join(entity)
-            indexed = is_indexed(type or "workflow", about)
-            found = await self._one("events_about", about, type or "", after, limit, indexed)
+            return list(map(decode_event, found))
+        about = "/".join(entity)
+        if not is_indexed(type or "workflow", about):
+            return await self._facts(about, type, after, limit)
+        found = await self._one("events_about", about, type or "", after, limit)
         return list(map(decode_event, found))
+
+    async def _facts(
+        self, about: str, type: str | None, after: int, limit: int
+    ) -> list[EventRecord]:
+        """What is told of a run, by the engine mostly, and that is in no index but its timeline."""
+        positions = sorted(map(int, await self._one(*walk("facts", EVERY, about, after))))
+        found: list[EventRecord] = []
+        part = max(limit, _facts_part)
+        for begin in range(0, len(positions), part):
+            page = map(decode_event, await self._one("events_at", positions[begin : begin + part]))
+            found += [one for one in page if type in (None, one.type)]
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     async def events_by_time(
         self, after: tuple[int, int] | None, limit: int, *, entity: tuple[str, str] | None = None
     ) -> list[EventRecord]:
-        begin = "-" if after is None else f"({moment(after[0])}{place(after[1])}"
+        place_before = "" if after is None else moment(after[0]) + place(after[1])
         about = "" if entity is None else "/".join(entity)
-        return list(map(decode_event, await self._one("events_by_time", about, begin, limit)))
+        found = await self._one("events_by_time", about, place_before, limit)
+        return list(map(decode_event, found))
 
     async def event(self, event_id: str) -> EventRecord | None:
         found = await self._one("event", event_id)
         return None if found is None else decode_event(found)
 
     async def latest(self, topic: str, entity: str) -> EventRecord | None:
-        found = await self._one(
-            "next_event", topic, entity, 0, -1, True, True, is_indexed(topic, entity)
-        )
-        return None if found is None else decode_event(found)
+        found = await self._one(*next_event(topic, entity, 0, None, True, True))
+        return best_event(found, newest=True)
 
     async def queue_items(self, queue: str, after: int, limit: int) -> list[ItemRecord]:
         begin = f"({place(after)}{LAST}" if after > 0 else "-"
         return list(map(fetching.decode_item, await self._one("items", queue, begin, limit)))
 
     async def queues(self) -> dict[str, int]:
-        return {queue.decode(): count for queue, count in sorted(await self._one("queues"))}
+        found = await self._one(*walk("queues", EVERY))
+        return {queue.decode(): count for queue, count in sorted(found) if count}
 
     async def parked(
         self, consumer: str | None, after: tuple[str, int, str] | None, limit: int

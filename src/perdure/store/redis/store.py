@@ -34,12 +34,14 @@ from perdure.store.optimistic.changes import Changes, Conflict, Written, everyth
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
 from perdure.store.reaching import Reaching
-from perdure.store.redis import borrowing, opening
+from perdure.store.redis import borrowing, fetching, opening
 from perdure.store.redis.connecting import (
+    Calls,
     Client,
     Options,
     check_server,
     connect,
+    database_of,
     is_lost,
     parse_url,
     refuses_all,
@@ -60,11 +62,6 @@ log = logging.getLogger("perdure.store.redis")
 
 # How long the owner of a parked run may take to answer a call, before anybody may claim the run.
 _sticky_us: Final = 250_000
-# Batches are settled within a minute. Old ones are forgotten once in so many commits, the first time a little earlier.
-_commits_kept_us: Final = 600 * 1_000_000
-_commits_between_prunings: Final = 1000
-_commits_before_first_pruning: Final = 100
-_pruned_max: Final = 10_000
 _disowned_max: Final = 1000
 # Who has all others wait is given up on after this: it decides and writes one batch meanwhile.
 _alone_ms: Final = 5000
@@ -93,7 +90,7 @@ class RedisStore(RedisReads, Backend):
         self._ids = ids
         self._fetcher = Fetcher(self._layout, self._clock.now, lambda: self.worker_id)
         self._decider = Decider(self, ids, lifecycle)
-        self._client: Client | None = None
+        self._calls: Calls | None = None  # while it is open
         self._hints: Hints | None = None
         self._reaching = Reaching(is_lost)
         self._beating: Beating | None = None
@@ -101,8 +98,6 @@ class RedisStore(RedisReads, Backend):
         self._server = self._epoch = ""  # the start of it that was greeted last
         self._commits_seen = 0
         self._alone = ""
-        self._commits = 0
-        self._pruning: asyncio.Task[None] | None = None
         self._pid = os.getpid()
         self._turn = asyncio.Lock()
 
@@ -112,7 +107,7 @@ class RedisStore(RedisReads, Backend):
         """Connect, check the server, make the namespace; raises StoreRefused. Open already: nothing happens."""
         self._check_process()
         async with self._turn:
-            if self._client is not None:
+            if self._calls is not None:
                 return
             self._reaching.patience_s = self.patience_s
             client = None
@@ -126,10 +121,11 @@ class RedisStore(RedisReads, Backend):
                 if isinstance(error, _unreachable):
                     raise self._out_of_reach(error) from error
                 raise
-            self._client = client
+            self._calls = Calls(client)
             self._refused = None
             if self._options.notify:
-                channel = self._layout.key("hints")
+                # Messages know no databases: what is told in one is heard in all.
+                channel = self._layout.key("hints", database_of(self._options))
                 self._hints = Hints(self._options, channel, self._ids.ulid(), self._heard)
                 await self._hints.open()
 
@@ -148,10 +144,19 @@ class RedisStore(RedisReads, Backend):
                     await self._rewind(client, greeted, self._commits_seen - greeted.began)
         self._server, self._epoch = greeted.server, greeted.epoch
 
-    async def _greet_again(self, client: Client) -> None:
+    async def _greet_again(self, calls: Calls) -> None:
         """Raises StoreRefused, also if the server is out of reach."""
+
+        async def once() -> None:
+            async with calls.one() as client:
+                try:
+                    await self._greet(client)
+                except StoreRefused:
+                    await calls.look_anew()
+                    raise
+
         try:
-            await self._reaching.until_reached(lambda: self._greet(client))
+            await self._reaching.until_reached(once)
         except _unreachable as error:
             raise self._out_of_reach(error, passing=True) from error
 
@@ -180,7 +185,10 @@ class RedisStore(RedisReads, Backend):
 
     def _out_of_reach(self, error: BaseException, *, passing: bool = False) -> StoreRefused:
         if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
-            return StoreRefused(f"{self.url} does not let this user in: {error}")
+            keys = f"{self._layout.prefix}*"
+            return StoreRefused(
+                f"{self.url} does not let this user in, to the keys {keys}: {error}"
+            )
         reason = f"{self.url} cannot be reached: {error or type(error).__name__}"
         return StoreRefused(reason, passing=passing)
 
@@ -192,12 +200,9 @@ class RedisStore(RedisReads, Backend):
             hints, self._hints = self._hints, None
             if hints is not None:
                 await hints.stop()
-            client, self._client = self._client, None
-            if self._pruning is not None:
-                self._pruning.cancel()  # a server that is out of reach would keep it, and us, waiting
-                await asyncio.wait((self._pruning,))
-            if client is not None:
-                await client.aclose()
+            calls, self._calls = self._calls, None
+            if calls is not None:
+                await calls.close()
             self._decider.known.forget()
 
     def clock(self, given: Clock) -> Clock:
@@ -249,19 +254,15 @@ class RedisStore(RedisReads, Backend):
         self._committed(applied)
         return applied
 
-    def _check_writable(self) -> Client:
+    def _check_writable(self) -> Calls:
         self._check_process()
-        if self._client is None:
+        if self._calls is None:
             raise BatchFailed("the store is not open")
         if self._refused is not None:
             raise StoreBusy(self._refused)
-        return self._client
+        return self._calls
 
     def _committed(self, applied: list[Applied]) -> None:
-        self._commits += 1
-        due = self._commits % _commits_between_prunings == _commits_before_first_pruning
-        if due and (self._pruning is None or self._pruning.done()):
-            self._pruning = asyncio.create_task(self._prune_commits(), name="perdure-prune")
         self.head = max(self.head, self._decider.known.head)
         if self._hints is not None:
             self._hints.tell(applied, self.worker_id, self.head, self._clock.now())
@@ -283,9 +284,9 @@ class RedisStore(RedisReads, Backend):
             raise BatchFailed(str(error)) from error
 
     async def commit(self, changes: Changes) -> Written | Conflict:
-        client = self._check_writable()
         while True:
-            answer = await self._write(client, changes)
+            calls = self._check_writable()
+            answer = await self._write(calls, changes)
             kind, clock, *rest = answer
             self._clock.learn(int(clock))
             match kind:
@@ -299,9 +300,11 @@ class RedisStore(RedisReads, Backend):
                     await asyncio.sleep(_pause_s)
                 case b"restarted":
                     try:
-                        await self._greet_again(client)
+                        await self._greet_again(calls)
                     except StoreRefused as error:
                         raise StoreBusy(error.reason) from error
+                    except NotRunning as error:
+                        raise BatchFailed(str(error)) from error
                     # All that is known may be of what is gone.
                     return everything(changes)
                 case b"settled":
@@ -309,7 +312,7 @@ class RedisStore(RedisReads, Backend):
                 case _:
                     raise AssertionError(f"the script says {answer!r}")
 
-    async def _write(self, client: Client, changes: Changes) -> list[Any]:
+    async def _write(self, calls: Calls, changes: Changes) -> list[Any]:
         try:
             argument = argument_of(
                 self._layout,
@@ -322,7 +325,8 @@ class RedisStore(RedisReads, Backend):
         except ValueError as error:
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
         try:
-            answer: list[Any] = await run_script(client, self._layout, "apply", argument)
+            async with calls.one() as client:
+                answer: list[Any] = await run_script(client, self._layout, "apply", argument)
             return answer
         except BaseException as error:
             if is_lost(error):
@@ -379,14 +383,14 @@ class RedisStore(RedisReads, Backend):
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        client = self._check_writable()
+        calls = self._check_writable()
         name = self._ids.ulid()
         key = self._layout.key("alone")
         try:
-            async with asyncio.timeout(self.patience_s):
+            async with calls.one(self.patience_s) as client:
                 while not await client.set(key, name, nx=True, px=_alone_ms):  # noqa: ASYNC110
                     await asyncio.sleep(_pause_s)
-        except (exceptions.RedisError, TimeoutError) as error:
+        except (exceptions.RedisError, TimeoutError, NotRunning) as error:
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
         self._alone = name
         try:
@@ -394,8 +398,9 @@ class RedisStore(RedisReads, Backend):
         finally:
             self._alone = ""
             try:
-                await run_script(client, self._layout, "let_go", name)
-            except exceptions.RedisError:
+                async with calls.one(self.patience_s) as client:
+                    await run_script(client, self._layout, "let_go", name)
+            except (*_unreachable, NotRunning):
                 log.debug("others wait until they are let go by themselves", exc_info=True)
 
     async def transact(self, batch_id: str, work: Transaction) -> list[Applied]:
@@ -420,16 +425,6 @@ class RedisStore(RedisReads, Backend):
             raise BatchUnknown(f"{unknown}; {error}") from error
         return int(head) if head else None
 
-    async def _prune_commits(self) -> None:
-        """Forget what nobody asks about any more. What goes wrong here the next pruning will find again."""
-        before = moment(self._clock.now() - _commits_kept_us)
-        try:
-            gone = _pruned_max
-            while gone == _pruned_max:
-                gone = await self._scripted("prune_commits", before, _pruned_max)
-        except (StoreRefused, NotRunning):
-            log.debug("old commits were not forgotten", exc_info=True)
-
     # --- reads ---
 
     def _note_workers(self, workers: frozenset[str]) -> None:
@@ -438,10 +433,10 @@ class RedisStore(RedisReads, Backend):
             self._hints.others = bool(workers - {self.worker_id})
 
     async def _note_server(self, server: str) -> None:
-        client = self._client
-        if server != self._server and client is not None:
+        calls = self._calls
+        if server != self._server and calls is not None:
             async with self._decider.turn:  # not while a batch is decided on what is known
-                await self._greet_again(client)
+                await self._greet_again(calls)
 
     async def _ask(self, questions: Sequence[Question]) -> Reply:
         self._check_process()
@@ -450,8 +445,11 @@ class RedisStore(RedisReads, Backend):
         return await self._ask_now(questions)
 
     async def _ask_now(self, questions: Sequence[Question]) -> Reply:
+        return await fetching.answered(self._ask_once, questions)
+
+    async def _ask_once(self, questions: Sequence[Question]) -> Reply:
         clock, head, commits, epoch, answers, insides = await self._scripted(
-            "ask", msgspec.msgpack.encode(questions)
+            "ask", msgspec.msgpack.encode(questions), fetching.looked_max
         )
         self._clock.learn(int(clock))
         if epoch.decode() == self._epoch:  # of another one nothing is lost that we have seen
@@ -460,13 +458,13 @@ class RedisStore(RedisReads, Backend):
 
     async def _scripted(self, name: str, *arguments: Any) -> Any:
         """What a script says that may be run twice, if a connection is lost."""
-        client = self._client
-        if client is None:
+        calls = self._calls
+        if calls is None:
             raise NotRunning("the store is not open: the app is closed, or closing")
 
         async def once() -> Any:
             # A server that vanished without a word is missed by nobody but us.
-            async with asyncio.timeout(self.patience_s):
+            async with calls.one(self.patience_s) as client:
                 return await run_script(client, self._layout, name, *arguments)
 
         try:

@@ -1,16 +1,10 @@
 """Changes to the argument of the one call that writes them (lua/apply.lua).
 
 What a batch rests on becomes a list of comparisons, what it writes a list of commands, grouped by key: the script makes
-the first and, if all hold, carries out the second. So the indexes are kept here, by the rows as they were and as they
-are. Of a row that goes and another that comes in its place only the latter is left: things may be added before others
-are removed.
-
-A text with positions that only the commit can give travels in pieces: [text, n, text, …], where n stands for the
-n-th place after the end of the ledger; [n] is one of fixed width.
+the first and, if all hold, carries out the second. What is about runs stands in run_changes.py.
 """
 
-import re
-from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -19,40 +13,22 @@ from msgspec.structs import replace
 from perdure.model import ops
 from perdure.model.records import (
     EventRecord,
-    RunRecord,
     ScheduleRecord,
-    SignalRecord,
-    StepRecord,
     SubscriptionRecord,
-    WatcherRecord,
     entity_text,
 )
-from perdure.model.status import TERMINAL
-from perdure.store.optimistic.changes import UNPLACED, Changes, RunChange
-from perdure.store.optimistic.placing import MARK
+from perdure.store.optimistic.changes import UNPLACED, Changes
 from perdure.store.redis import rows
-from perdure.store.redis.layout import (
-    SEP,
-    Layout,
-    is_indexed,
-    line_member,
-    moment,
-    place,
-    ready_part,
-)
+from perdure.store.redis.gathering import ANSWER_NUMBERS, ROW_NUMBERS, pieces, position_text
+from perdure.store.redis.layout import SEP, Layout, is_indexed, moment, place
 from perdure.store.redis.rows import text
+from perdure.store.redis.run_changes import UNFINISHED, RunChanges
 
-Value = str | list[Any]
-
-# A command takes no more than this: a script cannot hand over any number of them.
-_arguments_max: Final = 1000
-_unfinished = frozenset({"open", "retrying"})
-
-# Where our own texts hold positions: as fields of a row, and within a text that is a field of a row.
-_row_numbers = re.compile(rf'"(?:position|after|until|behind)":({MARK}\d{{5}})')
-_answer_numbers = re.compile(rf'\\"position\\":({MARK}\d{{5}})')
-_wait_numbers = re.compile(r'\\"after\\":\[[\d,]*\]')
-_number = re.compile(rf"{MARK}\d{{5}}")
+# Batches are settled within a minute, and remembered for longer.
+commits_kept_us: Final = 600 * 1_000_000
+# Names whose versions are kept; those made from data are many. With one more all are let go, and each process looks at
+# those that it goes on with once more.
+units_max: Final = 4096
 
 
 def argument_of(
@@ -62,26 +38,13 @@ def argument_of(
     return msgspec.msgpack.encode(_Argument(layout, changes).made(server, epoch, alone, now))
 
 
-class _Argument:
+class _Argument(RunChanges):
     """One batch on its way."""
 
     def __init__(self, layout: Layout, changes: Changes) -> None:
-        self._layout = layout
-        self._key = layout.key
-        self._changes = changes
-        # By key, then by field or member; None and False take away.
-        self._hashes: dict[str, dict[str, Value | None]] = {}
-        self._zsets: dict[str, dict[str, bool]] = {}
-        self._sets: dict[str, dict[str, bool]] = {}
-        self._placed: list[list[Any]] = []  # commands whose arguments may be in pieces
-        self._counted: dict[str, str] = {}  # hashes whose fields are rows of a table
+        super().__init__(layout, changes)
         self._chosen: list[list[Any]] = []
-        self._superseded: list[list[Any]] = []
-        self._results: list[Any] = []  # of steps, in threes: run and generation, field, row
-        # Of these the script sees in the end whether there is anything left.
-        self._owners: dict[str, None] = {}
         self._touched_queues: dict[str, None] = {}
-        self._touched_lines: dict[tuple[str, str], None] = {}
 
     def made(self, server: str, epoch: str, alone: str, now: int) -> dict[str, Any]:
         changes = self._changes
@@ -91,7 +54,6 @@ class _Argument:
             self._steps,
             self._watchers,
             self._signals,
-            self._cursors,
             self._queues,
             self._keys,
             self._letters,
@@ -108,6 +70,8 @@ class _Argument:
             "alone": alone,
             "at": str(changes.now),
             "age": moment(now),
+            "old": moment(now - commits_kept_us),
+            "units_max": units_max,
             "judges": changes.judges_time,
             "head": -1 if changes.head is None else changes.head,
             "needs_head": changes.needs_head,
@@ -123,25 +87,20 @@ class _Argument:
             "subscriptions": changes.gone_subscriptions,
             "adds": adds,
             "placed": self._placed,
+            "born_runs": self._born_runs,
+            "moved_runs": self._moved_runs,
             "results": self._results,
+            "ended": self._ended,
+            "unwatched": self._unwatched,
+            "cursors": self._seen_topics(),
             "chosen": self._chosen,
             "owners": list(self._owners),
+            "ready": list(self._touched_ready),
             "queues": list(self._touched_queues),
             "lines": list(self._touched_lines),
             "removes": removes,
             "trim": changes.trim or 0,
-            "events": [
-                [
-                    one.event_id,
-                    one.type,
-                    _about(one),
-                    moment(one.occurred_at),
-                    rows.event_text(one),
-                    "1" if one.repeated else "0",
-                    "1" if is_indexed(one.type, _about(one)) else "0",
-                ]
-                for one in changes.new_events
-            ],
+            "events": list(chain.from_iterable(map(_event, changes.new_events))),
             "claims": [self._claim(one) for one in changes.claims],
         }
 
@@ -164,7 +123,7 @@ class _Argument:
         ]
         for step in changes.new_steps:
             # One checkpoint for each path. That of plain results is looked for where they are written.
-            if step.state in _unfinished:
+            if step.state in UNFINISHED:
                 decided = key("steps", step.run_id, str(step.generation))
                 absent.append([decided, rows.step_field(step)])
                 at = rows.open_field(step.generation, step.path)
@@ -178,7 +137,7 @@ class _Argument:
             "units": [_unit(one.kind, one.name) for one in changes.units],
             "versions": [str(one.version) for one in changes.units],
             "runs": [one.run_id for one in changes.runs],
-            "changes": [str(one.change) for one in changes.runs],
+            "changes": [f"{one.change}{SEP}" for one in changes.runs],
             "seqs": [
                 [one.run_id, str(one.generation)]
                 for one in changes.runs
@@ -200,49 +159,7 @@ class _Argument:
             ],
         }
 
-    # --- collecting ---
-
-    def _hash(self, table: str, *parts: str) -> dict[str, Value | None]:
-        """The fields of a hash that change; those of a named table are counted."""
-        name = self._key(*parts)
-        if table:
-            self._counted[name] = table
-        return self._hashes.setdefault(name, {})
-
-    def _index(self, *parts: str) -> dict[str, bool]:
-        return self._zsets.setdefault(self._key(*parts), {})
-
-    def _set(self, *parts: str) -> dict[str, bool]:
-        return self._sets.setdefault(self._key(*parts), {})
-
-    def _commands(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        adds: list[list[Any]] = []
-        removes: list[list[Any]] = []
-        for key, fields in self._hashes.items():
-            table = self._counted.get(key, "")
-            there = [
-                part for at, one in fields.items() if isinstance(one, str) for part in (at, one)
-            ]
-            gone = [at for at, one in fields.items() if one is None]
-            adds += _cut(table, "HSET", key, there)
-            removes += _cut(table, "HDEL", key, gone)
-            for at, one in fields.items():
-                if isinstance(one, list):
-                    self._placed.append([table, "HSET", key, at, one])
-        for key, members in self._zsets.items():
-            adds += _cut(
-                "",
-                "ZADD",
-                key,
-                [part for one, is_in in members.items() if is_in for part in ("0", one)],
-            )
-            removes += _cut("", "ZREM", key, [one for one, is_in in members.items() if not is_in])
-        for key, members in self._sets.items():
-            adds += _cut("", "SADD", key, [one for one, is_in in members.items() if is_in])
-            removes += _cut("", "SREM", key, [one for one, is_in in members.items() if not is_in])
-        return adds, removes
-
-    # --- units and runs ---
+    # --- units, queues, keys, letters ---
 
     def _units(self) -> None:
         fields = self._hash("", "units")
@@ -250,225 +167,6 @@ class _Argument:
             if one.bump:
                 # No smaller than the numbers of this batch: whoever reads it counts on from there.
                 fields[_unit(one.kind, one.name)] = str(max(one.version + 1, self._changes.seq))
-
-    def _runs(self) -> None:
-        changes = self._changes
-        for run_id in changes.gone_runs:
-            before = changes.runs_before.get(run_id)
-            if before is not None:
-                self._list_run(before, False)
-                self._move_run(before, None)
-        for seen in changes.runs:
-            if seen.bump and seen.run_id not in changes.gone_runs:
-                fields = self._hash("", "run", seen.run_id)
-                fields["change"], fields["seq"] = str(seen.change + 1), str(changes.seq)
-        for run in changes.new_runs:
-            self._new_run(run)
-        for change in changes.changed_runs:
-            before = changes.runs_before[change.run_id]
-            self._hash("", "run", change.run_id).update(rows.state_fields(change))
-            self._move_run(before, change)
-        for run in changes.renewed_runs:
-            self._renew_run(changes.runs_before[run.run_id], run)
-
-    def _new_run(self, run: RunRecord) -> None:
-        changes = self._changes
-        fields = self._hash("", "run", run.run_id)
-        fields.update(rows.state_fields(run))
-        fields["born"] = rows.born_text(run)
-        fields["change"], fields["seq"] = str(changes.born), str(changes.seq)
-        fields["created"], fields["generation"] = moment(run.created_at), str(run.generation)
-        fields["position"] = _position(run.position)
-        self._list_run(run, True)
-        self._move_run(None, run)
-
-    def _renew_run(self, before: RunRecord, run: RunRecord) -> None:
-        """It continued as another, or took another input: all that a run is born with may be new, but its place in the
-        ledger, its entity and its tags."""
-        fields = self._hash("", "run", run.run_id)
-        fields.update(rows.state_fields(run))
-        fields["born"], fields["generation"] = rows.born_text(run), str(run.generation)
-        if run.published is None:
-            fields["published"] = None
-        if before.workflow != run.workflow:
-            member = _run_member(run)
-            self._index("runs", "workflow", before.workflow)[member] = False
-            self._index("runs", "workflow", run.workflow)[member] = True
-        self._move_run(before, run)
-
-    def _list_run(self, run: RunRecord, is_there: bool) -> None:
-        """Where it is listed as long as it is kept."""
-        member = _run_member(run)
-        self._index("runs")[member] = is_there
-        self._index("runs", "workflow", run.workflow)[member] = is_there
-        if run.entity_type is not None:
-            about = entity_text(run.entity_type, run.entity_id)
-            self._index("runs", "entity", about)[member] = is_there
-        if run.parent_run_id is not None:
-            self._index("runs", "parent", run.parent_run_id)[member] = is_there
-        if run.tags is not None:
-            for name, value in msgspec.json.decode(run.tags).items():
-                self._index("runs", "tag", name)[member] = is_there
-                self._index("runs", "tag", f"{name}{SEP}{value}")[member] = is_there
-        if run.root_id is not None:
-            self._set("root", run.root_id)[run.run_id] = is_there
-
-    def _move_run(self, before: RunRecord | None, after: RunRecord | RunChange | None) -> None:
-        """From where it is found by what has become of it, to where it will be; None: it is not there."""
-        run = before or after
-        assert isinstance(run, RunRecord)
-        old = {} if before is None else self._places(run, before)
-        new = {} if after is None else self._places(run, after)
-        for at in old.keys() - new.keys():
-            self._index(*at)[old[at]] = False
-        for at, member in new.items():
-            if old.get(at) != member:
-                if at in old:
-                    self._index(*at)[old[at]] = False
-                self._index(*at)[member] = True
-                if at[0] == "ready":
-                    self._set("ready_names")[at[1]] = True
-                    if run.pool:
-                        self._set("ready_pools")[run.pool] = True
-        for at in old.keys() ^ new.keys():
-            if at[0] == "owned":
-                self._owners[at[1]] = None
-            elif at[0] == "line":
-                self._touched_lines[run.pool, run.pool_key] = None
-        if run.parent_run_id is not None:
-            lives = after is not None and after.status not in TERMINAL
-            if before is None or lives != (before.status not in TERMINAL):
-                self._set("children", run.parent_run_id)[run.run_id] = lives
-
-    def _places(self, run: RunRecord, state: RunRecord | RunChange) -> dict[tuple[str, ...], str]:
-        """The indexes that it stands in by its state, and its member there."""
-        run_id = run.run_id
-        places: dict[tuple[str, ...], str] = {("runs", "status", state.status): _run_member(run)}
-        if state.status == "running":
-            places["owned", state.owner or ""] = run_id
-        if state.owner is not None:
-            places["held", state.owner] = run_id
-        if state.ready_at is not None:
-            # Of the workflow that it is by then: one that continues may become another.
-            of = state if isinstance(state, RunRecord) else run
-            part = ready_part(run.pool, of.workflow, of.version)
-            places["ready", part] = moment(state.ready_at) + run_id
-        if state.finished_at is not None:
-            places["runs", "finished"] = moment(state.finished_at) + run_id
-        if run.pool:
-            places |= self._places_in_pool(run, state)
-        return places
-
-    def _places_in_pool(
-        self, run: RunRecord, state: RunRecord | RunChange
-    ) -> dict[tuple[str, ...], str]:
-        shared = f"{run.pool}{SEP}{run.pool_key}"
-        if state.line_at is not None:
-            of = state if isinstance(state, RunRecord) else run
-            places: dict[tuple[str, ...], str] = {
-                ("line", shared): line_member(of, state.line_at, state.admitted),
-                ("line_age", run.pool): moment(state.line_at) + run.run_id,
-            }
-            if state.admitted:
-                places["begun", run.pool] = run.run_id
-            return places
-        if state.status in ("ready", "running"):
-            return {("slots", run.pool): run.run_id, ("slots", shared): run.run_id}
-        return {}
-
-    # --- what belongs to runs ---
-
-    def _steps(self) -> None:
-        changes = self._changes
-        bumped = {one.run_id for one in changes.runs if one.bump}
-        for run_id, generation, path in changes.gone_steps:
-            # Before all else: this very batch may have recorded the path anew.
-            self._hash("steps", "open", run_id)[rows.open_field(generation, path)] = None
-            decided = self._key("steps", run_id, str(generation))
-            self._superseded.append(["steps", "HDEL", decided, f"0:{path}"])
-        for step in changes.put_steps:
-            self._put_step(step, True)
-        for step in changes.new_steps:
-            if step.state in _unfinished:
-                self._put_step(step, False)
-            else:
-                # By far the most: without a command of their own.
-                self._results += (
-                    f"{step.run_id}:{step.generation}",
-                    rows.step_field(step),
-                    _step_value(step),
-                )
-        for run_id in {one.run_id for one in changes.put_steps} - bumped:
-            self._hash("", "run", run_id)["seq"] = str(changes.seq)
-
-    def _put_step(self, step: StepRecord, may_be_elsewhere: bool) -> None:
-        decided = self._hash("steps", "steps", step.run_id, str(step.generation))
-        if step.superseded:
-            decided[rows.step_field(step)] = _step_value(step)
-            return
-        unfinished = self._hash("steps", "open", step.run_id)
-        at, among = rows.open_field(step.generation, step.path), rows.step_field(step)
-        is_open = step.state in _unfinished
-        if is_open:
-            unfinished[at] = _step_value(step)
-        else:
-            decided[among] = _step_value(step)
-        if may_be_elsewhere:
-            if is_open:
-                decided[among] = None
-            else:
-                unfinished[at] = None
-
-    def _watchers(self) -> None:
-        for watcher in self._changes.gone_watchers:
-            self._hash("watchers", "waits", watcher.run_id)[rows.wait_field(watcher)] = None
-            self._watch(watcher, False)
-        for watcher in self._changes.new_watchers:
-            value = _pieces(_row_numbers, rows.watcher_value(watcher))
-            if watcher.after >= UNPLACED:
-                # Also before the row, for the script.
-                after, _, rest = rows.watcher_value(watcher).partition(":")
-                tail = _pieces(_row_numbers, f":{rest}")
-                value = ["", int(after) - UNPLACED, *(tail if isinstance(tail, list) else [tail])]
-            self._hash("watchers", "waits", watcher.run_id)[rows.wait_field(watcher)] = value
-            self._watch(watcher, True)
-
-    def _watch(self, watcher: WatcherRecord, is_there: bool) -> None:
-        run = f"{watcher.run_id}{SEP}{rows.wait_field(watcher)}"
-        member = moment(watcher.opened_at) + run
-        if watcher.target:
-            self._index("watch", watcher.kind, watcher.target)[member] = is_there
-        if watcher.kind == "topic":
-            self._index("watch", "about", f"{watcher.target}{SEP}{watcher.entity}")[member] = (
-                is_there
-            )
-        elif watcher.kind == "match":
-            at = SEP.join((watcher.target, watcher.entity, member))
-            self._index("matches")[at] = is_there
-        if watcher.deadline_at is not None and not watcher.held:
-            self._index("deadlines")[moment(watcher.deadline_at) + run] = is_there
-
-    def _signals(self) -> None:
-        for signal in self._changes.gone_signals:
-            self._hash("signals", "signals", signal.run_id)[signal.signal_id] = None
-            self._hash("", "signal_ids")[signal.signal_id] = None
-            self._expire(signal, False)
-        for signal in self._changes.new_signals:
-            self._hash("signals", "signals", signal.run_id)[signal.signal_id] = text(signal)
-            self._hash("", "signal_ids")[signal.signal_id] = signal.run_id
-            self._expire(signal, True)
-
-    def _expire(self, signal: SignalRecord, is_there: bool) -> None:
-        if signal.expires_at is not None:
-            at = moment(signal.expires_at) + place(signal.position)
-            self._index("expiries")[at + SEP.join(("", signal.run_id, signal.signal_id))] = is_there
-
-    def _cursors(self) -> None:
-        for cursor in self._changes.put_cursors:
-            fields = self._hash("cursors", "cursors", cursor.run_id)
-            fields[rows.cursor_field(cursor)] = _position(cursor.position)
-
-    # --- queues, keys, letters ---
 
     def _queues(self) -> None:
         for item in self._changes.gone_items:
@@ -484,9 +182,7 @@ class _Argument:
         for is_there, keys in ((False, self._changes.gone_keys), (True, self._changes.new_keys)):
             for key in keys:
                 field = rows.key_field(key.scope, key.key)
-                value = (
-                    _pieces(_answer_numbers, rows.key_mark(key) + text(key)) if is_there else None
-                )
+                value = pieces(ANSWER_NUMBERS, rows.key_mark(key) + text(key)) if is_there else None
                 self._hash("keys", "keys")[field] = value
                 if key.run_id is not None:
                     self._set("keys_of", key.run_id)[field] = is_there
@@ -510,7 +206,7 @@ class _Argument:
         changes = self._changes
         for consumer in changes.put_consumers:
             fields = self._hash("consumers", "consumers")
-            fields[consumer.name] = _pieces(_row_numbers, text(consumer))
+            fields[consumer.name] = pieces(ROW_NUMBERS, text(consumer))
         for subscription in changes.put_subscriptions:
             self._put_subscription(subscription)
         for parked_at in changes.gone_parked:
@@ -525,13 +221,13 @@ class _Argument:
             self._defer(deferred.position, deferred.subscription, row)
 
     def _put_subscription(self, rule: SubscriptionRecord) -> None:
-        value = _pieces(_row_numbers, text(rule))
+        value = pieces(ROW_NUMBERS, text(rule))
         if rule.behind is None or rule.until < UNPLACED:
             self._hash("subscriptions", "subscriptions")[rule.name] = value
             return
         # One that was to begin at the end, or beyond it, has nothing to catch up with: only the commit knows where
         # that is.
-        through = _pieces(_row_numbers, text(replace(rule, behind=None)))
+        through = pieces(ROW_NUMBERS, text(replace(rule, behind=None)))
         key = self._key("subscriptions")
         command = ["subscriptions", "HSET", key, rule.name]
         until = rule.until - UNPLACED
@@ -576,7 +272,7 @@ class _Argument:
         for position in changes.new_fan_outs:
             if position >= UNPLACED:
                 self._placed.append(
-                    ["fan_outs", "HSET", self._key("fan_outs"), _position(position), ""]
+                    ["fan_outs", "HSET", self._key("fan_outs"), position_text(position), ""]
                 )
             else:
                 self._hash("fan_outs", "fan_outs")[str(position)] = ""
@@ -604,46 +300,18 @@ class _Argument:
         }
 
 
-def _about(event: EventRecord) -> str:
-    return entity_text(event.entity_type, event.entity_id)
+def _event(event: EventRecord) -> tuple[str, ...]:
+    about = entity_text(event.entity_type, event.entity_id)
+    return (
+        event.event_id,
+        event.type,
+        about,
+        moment(event.occurred_at),
+        rows.event_text(event),
+        "1" if event.repeated else "0",
+        "1" if is_indexed(event.type, about) else "0",
+    )
 
 
 def _unit(kind: str, name: str) -> str:
     return f"{kind}{SEP}{name}"
-
-
-def _run_member(run: RunRecord) -> str:
-    return moment(run.created_at) + run.run_id
-
-
-def _position(position: int) -> Value:
-    return ["", position - UNPLACED] if position >= UNPLACED else str(position)
-
-
-def _step_value(step: StepRecord) -> Value:
-    value = rows.step_text(step)
-    if MARK not in value:
-        return value
-    if step.wait is not None and MARK in step.wait:
-        return _pieces(_wait_numbers, value)
-    if step.kind == "emit":
-        return _pieces(_answer_numbers, value)
-    return value
-
-
-def _pieces(where: re.Pattern[str], value: str) -> Value:
-    """A text cut at the positions that have no place yet; the text itself if there are none."""
-    if MARK not in value:
-        return value
-    parts: list[Any] = []
-    done = 0
-    for found in where.finditer(value):
-        for number in _number.finditer(value, found.start(), found.end()):
-            parts += [value[done : number.start()], int(number[0]) - UNPLACED]
-            done = number.end()
-    return [*parts, value[done:]] if parts else value
-
-
-def _cut(table: str, command: str, key: str, arguments: list[str]) -> Iterable[list[Any]]:
-    for begin in range(0, len(arguments), _arguments_max):
-        yield [table, command, key, *arguments[begin : begin + _arguments_max]]

@@ -14,7 +14,7 @@ lease says, a worker of this process lives.
 import os
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from perdure.store.sqlite import beside
 
@@ -123,6 +123,15 @@ class WorkerLocks:
             self._file(worker_id).unlink()
         if fd is not None:
             os.close(fd)
+
+    def dead(self) -> list[str]:
+        """Those whose file is there and free. Call it under the side lock: nobody is just making one."""
+        try:
+            files = os.listdir(self._directory)
+        except OSError:
+            return []  # nobody has come yet
+        ids = [unquote(one.removesuffix(".lock")) for one in files if one.endswith(".lock")]
+        return [one for one in ids if one not in self._held and self._is_held(one) is False]
 
     def close(self) -> None:
         """Remove what this process has made; under the side lock."""

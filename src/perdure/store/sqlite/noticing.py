@@ -35,10 +35,12 @@ class Noticing:
         glance: Callable[[], Awaitable[Seen]],
         pass_on: Callable[[Wake], None],
         mine: Callable[[], str | None],
+        listens: Callable[[], bool],
     ) -> None:
         self._path = path
         self._glance = glance
         self._pass_on = pass_on
+        self._listens = listens  # whether anybody in this process does yet
         self._mine = mine  # the worker of this process
         self._peers = Peers(path, name, self._on_hint)
         self._heard: set[int] = set()  # commits that hints told of
@@ -74,6 +76,8 @@ class Noticing:
     # --- hearing ---
 
     def _on_hint(self, hint: Hint) -> None:
+        if not self._listens():
+            return  # the app is still opening: it is as if the hint were lost, and the first glance finds that
         self._heard.update(hint.commits)
         for wake in hint.wakes(self._mine()):
             self._pass_on(wake)
@@ -83,6 +87,8 @@ class Noticing:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(glance_every_s)
+            if not self._listens():
+                continue
             try:
                 missed = await self._is_anything_missed()
             except Exception:  # the file is busy, or closed, or refused: batches and looks say so

@@ -72,13 +72,16 @@ def connect(path: str, *, synchronous: Synchronous | None) -> sqlite3.Connection
     `synchronous` is for the writer, which opens under the side lock; without it one can only read.
     """
     mode = "rw" if synchronous is None else "rwc"  # readers too write: into the log's shared memory
-    connection = sqlite3.connect(
-        f"{Path(path).as_uri()}?mode={mode}",
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,  # closed by another thread, when its own has ended
-        cached_statements=_statements_kept,
-    )
+    try:
+        connection = sqlite3.connect(
+            f"{Path(path).as_uri()}?mode={mode}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,  # closed by another thread, when its own has ended
+            cached_statements=_statements_kept,
+        )
+    except sqlite3.Error as error:
+        raise StoreRefused(f"{path} cannot be opened as a SQLite database: {error}") from error
     try:
         _set(connection, _pragmas)
         if synchronous is None:

@@ -140,7 +140,8 @@ class Peers:
                 self._bind_once()
                 return
             except FileNotFoundError:
-                # The last one to leave has just removed the directory.
+                # The last one to leave has just removed the directory, and ours may be open.
+                self._let_go_of_sockets()
                 if nth == 3:
                     raise
 

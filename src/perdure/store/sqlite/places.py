@@ -19,9 +19,10 @@ _answer_s = 5.0
 # As the kernel, or FUSE behind a dot, names them.
 _network_kinds: Final = frozenset(
     """
-    9p acfs afpfs afs beegfs ceph cifs coda davfs davfs2 fhgfs gcsfuse gfs2 glusterfs goofys gpfs gvfsd-fuse juicefs
-    lustre moosefs mfs ncp ncpfs nfs nfs3 nfs4 nfsd ocfs2 openafs orangefs panfs prl_fs pvfs2 quobyte rclone s3fs
-    seaweedfs smb2 smb3 smbfs sshfs vboxsf vmhgfs vmhgfs-fuse webdav weka wekafs
+    9p acfs afpfs afs beegfs blobfuse blobfuse2 ceph ceph-fuse cifs coda curlftpfs davfs davfs2 fhgfs gcsfuse gfs2
+    glusterfs goofys gpfs gvfsd-fuse juicefs lustre moosefs mfs ncp ncpfs nfs nfs3 nfs4 nfsd ocfs2 openafs orangefs
+    panfs prl_fs pvfs2 quobyte rclone s3fs seaweedfs smb2 smb3 smbfs smbnetfs sshfs vboxsf vmhgfs vmhgfs-fuse webdav
+    weka wekafs
     """.split()
 )
 _escaped = re.compile(r"\\([0-7]{3})")
@@ -76,7 +77,7 @@ def _mounts() -> list[Mount]:
 def parse_mountinfo(text: str) -> list[Mount]:
     """Linux: `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/root rw`, with spaces as octal numbers."""
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # a place may hold what else ends a line
         before, _, after = line.partition(" - ")
         fields, kinds = before.split(" "), after.split(" ")
         if len(fields) > 4 and kinds[0]:

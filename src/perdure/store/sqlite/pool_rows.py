@@ -61,12 +61,21 @@ class PoolRows(LoadedRows):
     def line_runs(
         self, pool: str, key: str, workflows: Iterable[tuple[str, int]], begun: bool, limit: int
     ) -> list[RunRecord]:
+        asked = {"pool": pool, "key": key, "begun": begun}
+        return self._found("line_runs", limit, workflows, **asked)
+
+    def idle_slots(
+        self, pool: str, workflows: Iterable[tuple[str, int]], since: int, limit: int
+    ) -> list[RunRecord]:
+        return self._found("idle_slots", limit, workflows, pool=pool, since=since)
+
+    def _found(
+        self, name: str, limit: int, workflows: Iterable[tuple[str, int]], **asked: object
+    ) -> list[RunRecord]:
+        """Rows fresh from the file, after a flush."""
         self.flush()
-        asked: dict[str, object] = {"pool": pool, "key": key, "begun": begun, "now": self.now}
-        asked["workflows"] = as_json(list(workflows))
-        found = at_most(
-            limit, lambda most: self._read(decode_runs, "line_runs", limit=most, **asked)
-        )
+        asked |= {"now": self.now, "workflows": as_json(list(workflows))}
+        found = at_most(limit, lambda most: self._read(decode_runs, name, limit=most, **asked))
         for run in found:
             self._runs[run.run_id] = run
             self._touched[run.run_id] = None

@@ -272,6 +272,18 @@ select json_group_array({run as json}) from (
     order by admitted desc, priority desc, line_at, run_id limit :limit
 );
 
+-- name: idle_slots
+-- Runs of a pool that may be claimed and nobody can or does: of all that are ready there.
+select json_group_array({run as json}) from (
+    select * from runs
+    where pool = :pool and ready_at is not null and status = 'ready'
+    and (ready_at > :now or (ready_at <= :since and not exists (
+        select 1 from json_each(:workflows) as known
+        where known.value ->> 0 = workflow and known.value ->> 1 = version
+    )))
+    order by ready_at, run_id limit :limit
+);
+
 -- name: due_schedules
 -- Those whose time has come, by the index of when they are due; of workflows that nobody here knows there are few.
 select json_group_array({schedule as json}) from (
@@ -570,6 +582,10 @@ delete from queue_items where item_id in (select value from json_each(:item_ids)
 -- name: write_outbox
 -- A send, by the caller's own connection, which knows no named parameters of ours: in the order of the record.
 insert into main.outbox ({outbox columns}) values (?, ?, ?);
+
+-- name: has_outbox
+-- Whether anything came with a transaction of a caller's.
+select exists (select 1 from outbox);
 
 -- name: kept_outbox
 -- Which of these sends are still to be applied.

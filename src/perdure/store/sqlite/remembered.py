@@ -121,6 +121,8 @@ class Remembered:
             self.drop(run_id)
         if max(len(self.channels), len(self.watched), len(self.last_of_topic)) > names_max:
             self._forget_names()
+        if len(self.pools) > names_max:  # also those that were asked for and are not there
+            self.pools.clear()
 
     def drop(self, run_id: str) -> None:
         """Forget one run."""

@@ -115,7 +115,14 @@ class SqliteStore(Store):
 
     def _notice(self, path: str, name: str, writer: Writer) -> None:
         """From now on: what others do to the file."""
-        self._noticing = Noticing(path, name, writer.glance, self._heard, lambda: self.worker_id)
+        self._noticing = Noticing(
+            path,
+            name,
+            writer.glance,
+            self._heard,
+            mine=lambda: self.worker_id,
+            listens=lambda: self.on_hint is not None,
+        )
         self.sticky_us = _sticky_us if self._noticing.open() else 0
 
     def _heard(self, wake: Wake) -> None:

@@ -148,6 +148,7 @@ class Writer:
         self._idle_since = 0.0
         self._others = Others()
         self._lock: SideLock | None = None
+        self._identity: tuple[int, int] | None = None  # of the file that was opened
         self.workers = WorkerLocks(path)
         self.head = 0  # the newest event that a batch of ours has appended or seen
 
@@ -237,6 +238,8 @@ class Writer:
         with self._lock:
             self._sql = self._connect()
             opening.migrate(self._sql, self._ids.ulid)
+            self._identity = _identity(self._path)
+            self._bury_the_dead(self._sql)
 
     def _connect(self) -> Statements:
         return Statements(opening.connect(self._path, synchronous=self._synchronous))
@@ -261,12 +264,24 @@ class Writer:
     def _leave(self, sql: Statements) -> None:
         """The last writes: workers that did not say goodbye, and the log."""
         try:
-            for worker_id in self.workers.held():
-                sql.run("delete_worker", {"worker_id": worker_id})
+            self._say_goodbye(sql, self.workers.held())
+            self._bury_the_dead(sql)
             self.workers.close()
             self._truncate_log(sql)
         finally:
             sql.connection.close()
+
+    def _bury_the_dead(self, sql: Statements) -> None:
+        """What killed workers left goes, now or later; their runs are adopted with their rows or without."""
+        try:
+            self._say_goodbye(sql, self.workers.dead())
+        except (sqlite3.Error, OSError):
+            log.warning("what dead workers left beside %s stays", self._path, exc_info=True)
+
+    def _say_goodbye(self, sql: Statements, worker_ids: list[str]) -> None:
+        for worker_id in worker_ids:
+            sql.run("delete_worker", {"worker_id": worker_id})
+            self.workers.clear_away(worker_id)
 
     def _beat(self, worker_id: str, lease_us: int) -> bool:
         if self._lock is None:
@@ -276,9 +291,14 @@ class Writer:
             return self._ready_connection().run("prolong_lease", lease) > 0
 
     def _glance(self) -> Seen:
-        if self._sql is not None:
-            self._next_number(self._sql, self._remembered)
-        return self._others.take()
+        if self._sql is None:
+            return self._others.take()
+        self._next_number(self._sql, self._remembered)
+        seen = self._others.take()
+        if seen.commits and not seen.unnumbered:
+            # Among commits with numbers one without does not show: what callers' own transactions leave does.
+            seen = seen._replace(unnumbered=bool(self._sql.row("has_outbox")[0]))
+        return seen
 
     # --- a batch ---
 
@@ -304,9 +324,24 @@ class Writer:
         except OSError as error:
             raise BatchFailed(f"the lock beside {self._path} cannot be had: {error}") from error
         try:
+            self._check_identity()
             yield
         finally:
             lock.release()
+
+    def _check_identity(self) -> None:
+        """The system lets us go on writing to a file that was removed, and nobody would ever see it."""
+        try:
+            is_there = _identity(self._path) == self._identity
+        except FileNotFoundError:
+            is_there = False
+        except OSError:
+            return  # the system does not say
+        if not is_there:
+            raise BatchFailed(
+                f"{self._path} was removed, or another file put in its place, while it was open: "
+                "stop all apps that have it open before you do that, and start them again now"
+            )
 
     def _committed(self, tables: SqliteTables) -> None:
         """What follows a commit. Nothing here may make it look as if it had failed."""
@@ -538,6 +573,12 @@ def _apply_ops(tables: SqliteTables, ops: Sequence[Op[Any]]) -> list[Applied]:
         else:
             applied.append(Applied(outcome, ()))
     return applied
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Which file is at a path."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 def _is_busy(error: BaseException) -> bool:

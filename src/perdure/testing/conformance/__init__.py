@@ -83,6 +83,7 @@ from perdure.testing.conformance.outbox import TestOutbox
 from perdure.testing.conformance.pools import (
     TestAdmission,
     TestClaimsByPool,
+    TestIdleSlots,
     TestPoolRows,
     TestRates,
     TestSlots,
@@ -135,6 +136,7 @@ __all__ = [
     "TestEmit",
     "TestFanOut",
     "TestFanOutIsUnseen",
+    "TestIdleSlots",
     "TestLedger",
     "TestLedgerReads",
     "TestMatching",

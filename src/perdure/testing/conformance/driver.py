@@ -449,10 +449,15 @@ class Driver:
         return answer
 
     def admit_op(
-        self, pool: str, *, limit: int = 100, workflows: tuple[str, ...] = (WORKFLOW,)
+        self,
+        pool: str,
+        *,
+        limit: int = 100,
+        workflows: tuple[str, ...] = (WORKFLOW,),
+        takes_back: bool = False,
     ) -> ops.AdmitRuns:
         known = tuple((name, version) for name in workflows for version in (1, 2))
-        return ops.AdmitRuns(pool=pool, limit=limit, workflows=known)
+        return ops.AdmitRuns(pool=pool, limit=limit, workflows=known, takes_back=takes_back)
 
     async def admit(self, pool: str, **fields: Any) -> Admitted:
         answer: Admitted = await self.apply(self.admit_op(pool, **fields))
@@ -496,25 +501,44 @@ class Driver:
         return answer
 
     async def fire_schedules(
-        self, *, limit: int = 100, workflows: tuple[tuple[str, int], ...] = ((WORKFLOW, 1),)
+        self,
+        *,
+        limit: int = 100,
+        workflows: tuple[tuple[str, int], ...] = ((WORKFLOW, 1),),
+        pools: tuple[tuple[str, str], ...] = (),
     ) -> Fired:
-        answer: Fired = await self.apply(ops.FireSchedules(limit=limit, workflows=workflows))
+        answer: Fired = await self.apply(
+            ops.FireSchedules(limit=limit, workflows=workflows, pools=pools)
+        )
         return answer
 
     async def trigger(
-        self, name: str, run_id: str, *, workflow: str = WORKFLOW
+        self, name: str, run_id: str, *, workflow: str = WORKFLOW, pool: str = ""
     ) -> Started | Refusal:
         answer: Started | Refusal = await self.apply(
-            ops.TriggerSchedule(name=name, run_id=run_id, workflow=workflow, version=1)
+            ops.TriggerSchedule(name=name, run_id=run_id, workflow=workflow, version=1, pool=pool)
         )
         return answer
 
     async def backfill(
-        self, name: str, after: int, until: int, *, limit: int = 100, workflow: str = WORKFLOW
+        self,
+        name: str,
+        after: int,
+        until: int,
+        *,
+        limit: int = 100,
+        workflow: str = WORKFLOW,
+        pool: str = "",
     ) -> Filled | Refusal:
         answer: Filled | Refusal = await self.apply(
             ops.BackfillSchedule(
-                name=name, workflow=workflow, version=1, after=after, until=until, limit=limit
+                name=name,
+                workflow=workflow,
+                version=1,
+                after=after,
+                until=until,
+                limit=limit,
+                pool=pool,
             )
         )
         return answer

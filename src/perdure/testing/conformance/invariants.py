@@ -106,6 +106,8 @@ def _wrong_status(life: Life) -> Iterator[str]:
         yield f"P1 {run.status} in pool {run.pool!r}, and in line since {run.line_at}"
     if not run.admitted and run.status in ("running", *PARKED):
         yield f"P1 {run.status}, and was never let through"
+    if not run.admitted and run.cancel_requested and run.status in LIVE:
+        yield f"P3 {run.status}, was never let through, and is to be cancelled"
     if (run.finished_at is not None) != (run.status in TERMINAL):
         yield f"R1 {run.status} with finished_at {run.finished_at}"
     if (run.owner is None) != (run.fence == 0):

@@ -10,7 +10,16 @@ from perdure.model.pools import limits_of, try_at
 from perdure.model.records import PoolRecord
 from perdure.testing.conformance.driver import Driver, all_runs
 from perdure.testing.conformance.fixtures import Subject
-from perdure.testing.conformance.words import HOUR, SECOND, WORKER, WORKFLOW, done, signal, wait
+from perdure.testing.conformance.words import (
+    HOUR,
+    SECOND,
+    WORKER,
+    WORKFLOW,
+    done,
+    run,
+    signal,
+    wait,
+)
 
 POOL = "gpu"
 
@@ -181,7 +190,7 @@ class TestSlots(Subject):
         assert await let_through(d) == ["now"]
         await run_once(d, "now")
         assert await d.admit(POOL) == Admitted(0)
-        assert try_at((await d.store.lines())[0]) == at
+        assert try_at((await d.store.lines())[0], d.clock.now()) == at
         d.advance("1h")
         assert await let_through(d) == ["late"]
 
@@ -237,6 +246,47 @@ class TestSlots(Subject):
         assert [one["run_id"] for one in await d.told("workflow.run_cancelled")] == ["r2"]
         assert await in_line(d) == ["r1"]
 
+    async def test_paused_before_it_has_begun_it_is_cancelled_at_once_too(self, d: Driver) -> None:
+        await d.set_pool(POOL, limit=1)
+        await queue_up(d, "r1", "r2")
+        await d.pause("r2")
+        assert await d.cancel("r2", "no") == Steered("r2", "cancelled", True)
+        assert [one["reason"] for one in await d.told("workflow.run_cancelled")] == ["no"]
+        assert await in_line(d) == ["r1"]
+
+    async def test_a_child_of_a_parent_that_was_cancelled_meanwhile_stands_in_no_line(
+        self, d: Driver
+    ) -> None:
+        await d.set_pool(POOL, limit=1)
+        await d.start("parent")
+        await d.cancel("parent")
+        child = d.start_op(
+            "child", parent_run_id="parent", parent_path="c", pool=POOL, deadline_us=HOUR
+        )
+        await d.record_send("parent", "c", child, kind="start")
+        run = await d.run("child")
+        assert (run.status, run.reason) == ("cancelled", "its parent 'parent' was cancelled")
+        assert await in_line(d) == []
+
+    async def test_children_in_line_go_with_their_parent(self, d: Driver) -> None:
+        """At its deadline, say; those that have begun clean up."""
+        await d.set_pool(POOL, limit=1)
+        await d.start("parent", deadline_us=HOUR)
+        for run_id in ("begun", "new"):
+            child = d.start_op(run_id, parent_run_id="parent", parent_path=run_id, pool=POOL)
+            await d.record_send("parent", run_id, child, kind="start")
+            await d.admit(POOL)
+            await d.claim()
+        await d.suspend("parent", wait("w", run("new"), run("begun")))
+        d.advance("1h")
+        await d.fire()
+        assert [await d.status(one) for one in ("begun", "new")] == ["running", "cancelled"]
+        assert (await d.run("begun")).cancel_requested
+        # It learns of its own cancel, not of its child's.
+        assert [one.state for one in await d.store.history("parent") if one.path == "w"] == ["open"]
+        await d.claim()
+        await d.record_cancel("parent", "w")
+
     async def test_one_that_has_begun_cleans_up_with_a_slot(self, d: Driver) -> None:
         await d.set_pool(POOL, limit=1)
         await queue_up(d, "r1")
@@ -247,6 +297,29 @@ class TestSlots(Subject):
         assert await d.cancel("r1") == Steered("r1", "ready", True)
         assert await in_line(d) == ["r1"]
         assert await let_through(d) == ["r1"]
+
+    async def test_a_deadline_reaches_a_run_in_line(self, d: Driver) -> None:
+        await d.set_pool(POOL, limit=1)
+        await queue_up(d, "r1", "r2")
+        await d.start("r3", pool=POOL, deadline_us=HOUR)
+        d.advance("1h")
+        await d.fire()
+        ended = await d.run("r3")
+        assert (ended.status, ended.reason, ended.line_at) == ("cancelled", "deadline", None)
+        assert await in_line(d) == ["r1", "r2"]
+
+    async def test_a_deadline_counts_from_when_it_may_stand_in_line(self, d: Driver) -> None:
+        await d.set_pool(POOL, limit=1)
+        at = d.clock.now() + HOUR
+        await d.start("late", pool=POOL, start_at=at, deadline_us=HOUR)
+        assert (await d.run("late")).deadline_at == at + HOUR
+
+    async def test_an_event_cancels_a_run_in_line(self, d: Driver) -> None:
+        await d.set_pool(POOL, limit=1)
+        await queue_up(d, "r1", cancel_on='[["order.off",""]]')
+        await queue_up(d, "r2")
+        await d.emit("order.off", "7")
+        assert (await d.status("r1"), await in_line(d)) == ("cancelled", ["r2"])
 
     async def test_a_run_in_line_is_terminated_and_paused(self, d: Driver) -> None:
         await d.set_pool(POOL, limit=1)
@@ -468,7 +541,7 @@ class TestRates(Subject):
             await d.start(f"r{nth}", pool=POOL)
         admitted = await d.admit(POOL)
         assert (admitted.count, admitted.next_at) == (2, begin + 5 * SECOND)
-        assert try_at((await d.store.lines())[0]) == begin + 5 * SECOND
+        assert try_at((await d.store.lines())[0], d.clock.now()) == begin + 5 * SECOND
         assert (await d.admit(POOL)).count == 0
         d.advance("5s")
         assert await let_through(d) == ["r2"]
@@ -488,7 +561,7 @@ class TestRates(Subject):
         # The rate is used up; it concerns only the other one.
         (line,) = await d.store.lines()
         assert line.begun
-        assert try_at(line) is not None
+        assert try_at(line, d.clock.now()) is not None
         assert await let_through(d) == ["r1"]
         assert await in_line(d) == ["r2"]
 
@@ -528,6 +601,118 @@ class TestRates(Subject):
             await run_once(d, run_id)
         assert await let_through(d) == []
 
+    async def test_a_faster_rate_counts_at_once(self, d: Driver) -> None:
+        """What a slower one has used up binds nobody who comes by the faster."""
+        for bounds in ({"rate": "1/1d"}, {"per_key_rate": "1/1d"}):
+            ((what, _),) = bounds.items()
+            await d.set_pool(POOL, **bounds)
+            for nth in range(3):
+                await d.start(f"{what}{nth}", pool=POOL)
+            assert await let_through(d) == [f"{what}0"]
+            await d.set_pool(POOL, **{what: "1/10s"})
+            admitted = await d.admit(POOL)
+            assert (admitted.count, admitted.next_at) == (0, d.clock.now() + 10 * SECOND)
+            assert try_at((await d.store.lines())[0], d.clock.now()) is not None
+            for nth in (1, 2):
+                d.advance("9s")
+                assert await let_through(d) == []
+                d.advance("1s")
+                assert await let_through(d) == [f"{what}{nth}"]
+
+    async def test_keys_whose_rate_is_used_up_do_not_hide_others(self, d: Driver) -> None:
+        await d.set_pool(POOL, per_key_rate="1/1h")
+        for nth in range(30):
+            await d.start(f"a{nth:02}-0", pool=POOL, pool_key=f"a{nth:02}")
+            await d.start(f"a{nth:02}-1", pool=POOL, pool_key=f"a{nth:02}")
+        assert (await d.admit(POOL)).count == 30
+        # Its turn comes after that of nearly all of them.
+        await d.start("new", pool=POOL, pool_key="a28x")
+        assert await let_through(d, limit=1) == ["new"]
+
+    async def test_who_has_begun_goes_though_the_rate_of_its_key_is_used_up(
+        self, d: Driver
+    ) -> None:
+        await d.set_pool(POOL, limit=2, per_key_rate="1/1h")
+        for key in "abc":
+            await d.start(f"{key}0", pool=POOL, pool_key=key)
+        await d.admit(POOL)
+        await d.claim()
+        await d.suspend("b0", wait("w", signal("go")))
+        await d.admit(POOL)
+        await d.start("a1", pool=POOL, pool_key="a")
+        await d.start("b1", pool=POOL, pool_key="b")
+        await d.signal("b0", "go")
+        await d.terminate("c0")
+        assert await let_through(d) == ["b0"]
+
+
+class TestIdleSlots(Subject):
+    """Slots that are held by those who cannot use them."""
+
+    async def test_who_was_to_start_later_before_there_were_limits_stands_in_line(
+        self, d: Driver
+    ) -> None:
+        await d.set_pool(POOL)
+        later = d.clock.now() + HOUR
+        for run_id in ("l1", "l2"):
+            await d.start(run_id, pool=POOL, pool_key="a", start_at=later, owner=None)
+        await d.set_pool(POOL, limit=1, per_key=1)
+        await queue_up(d, "now", pool_key="a")
+        assert await d.admit(POOL) == Admitted(0)
+        assert (await d.admit(POOL, takes_back=True)).count == 1
+        assert await with_slot(d) == ["now"]
+        assert [one.line_at for one in await d.store.line(POOL, None, 9)] == [later, later]
+        await run_once(d, "now")
+        assert (await d.admit(POOL, takes_back=True)).count == 0
+        d.advance("1h")
+        assert await let_through(d) == ["l1"]
+
+    async def test_who_is_of_a_workflow_that_is_gone_and_not_claimed_stands_in_line(
+        self, d: Driver
+    ) -> None:
+        await d.set_pool(POOL, limit=2)
+        await queue_up(d, "old", workflow="gone")
+        await queue_up(d, "new1", "new2", "new3")
+        assert await let_through(d, workflows=("gone",)) == ["old"]
+        since = (await d.run("old")).ready_at
+        assert await let_through(d, takes_back=True) == ["new1"]
+        d.advance("1m")
+        # Of what the asker knows, none is taken back, however long it is there.
+        assert await let_through(d, takes_back=True) == ["new2"]
+        assert await with_slot(d) == ["new1", "new2"]
+        old = await d.run("old")
+        assert (old.ready_at, old.line_at, old.admitted, old.revision) == (None, since, True, 0)
+        await run_once(d, "new1")
+        # Whoever knows it lets it through, before new ones.
+        assert await let_through(d, workflows=("gone", WORKFLOW)) == ["old"]
+
+    async def test_who_runs_and_who_is_in_other_pools_is_left_alone(self, d: Driver) -> None:
+        for pool in (POOL, "other"):
+            await d.set_pool(pool, limit=1)
+            await d.start(f"{pool}1", workflow="gone", pool=pool)
+            await d.start(f"{pool}2", pool=pool)
+            await d.admit(pool, workflows=("gone",))
+        assert len((await d.claim(workflows=("gone",), pools=(POOL,))).runs) == 1
+        d.advance("1h")
+        assert await d.admit(POOL, takes_back=True) == Admitted(0)
+        assert (await d.run("other1")).line_at is None
+
+    async def test_without_limits_nobody_is_put_in_line(self, d: Driver) -> None:
+        await d.set_pool(POOL)
+        await d.start("late", pool=POOL, start_at=d.clock.now() + HOUR, owner=None)
+        assert await d.admit(POOL, takes_back=True) == Admitted(0)
+        assert (await d.run("late")).line_at is None
+
+    async def test_as_many_as_one_commit_takes(self, d: Driver) -> None:
+        await d.set_pool(POOL)
+        for nth in range(5):
+            await d.start(f"l{nth}", pool=POOL, start_at=d.clock.now() + HOUR + nth, owner=None)
+        await d.set_pool(POOL, limit=1)
+        assert await d.admit(POOL, limit=2, takes_back=True) == Admitted(0, more=True)
+        assert await in_line(d) == ["l0", "l1"]
+        await d.batch(*(d.admit_op(POOL, limit=2, takes_back=True) for _ in range(2)))
+        assert await in_line(d) == ["l0", "l1", "l2", "l3", "l4"]
+
 
 class TestClaimsByPool(Subject):
     async def flood(self, d: Driver) -> None:
@@ -546,6 +731,28 @@ class TestClaimsByPool(Subject):
         await self.flood(d)
         claimed = await d.claim(limit=4)
         assert [one.run_id for one in claimed.runs] == ["a0", "b0", "n0", "a1"]
+
+    async def test_it_does_so_of_several_workflows_and_with_many_ready(self, d: Driver) -> None:
+        """More than an index is read of at once: 60 of one pool, 30 of another, of two workflows each."""
+        await d.set_pool("p")
+        await d.set_pool("q")
+        starts = [
+            d.start_op(f"r{n:02}", owner=None, pool=pool, workflow=workflow)
+            for n, (pool, workflow) in enumerate(
+                [("p", "a"), ("p", "b"), ("q", "a"), ("p", "b"), ("p", "a"), ("q", "b")] * 15
+            )
+        ]
+        for start in starts:
+            await d.apply(start)
+            d.advance("1ms")
+        claimed = await d.claim(limit=80, workflows=("a", "b"))
+        of_p = [one.run_id for one in starts if one.pool == "p"]
+        of_q = [one.run_id for one in starts if one.pool == "q"]
+        rounds = [one for pair in zip(of_p, of_q, strict=False) for one in sorted(pair)]
+        assert [one.run_id for one in claimed.runs] == rounds + of_p[30:50]
+        assert [one.run_id for one in (await d.claim(workflows=("b",))).runs] == [
+            one.run_id for one in starts if one.run_id in of_p[50:] and one.workflow == "b"
+        ]
 
     async def test_a_worker_takes_only_from_pools_that_it_serves(self, d: Driver) -> None:
         await self.flood(d)

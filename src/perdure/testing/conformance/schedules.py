@@ -356,6 +356,30 @@ class TestTicks(Subject):
         await d.fire_schedules()
         assert await d.ticks("often") == [tick("09:01"), tick("09:03")]
 
+    @pytest.mark.parametrize("overlap", ["skip", "queue"])
+    async def test_a_run_that_is_tried_again_lives_again(self, d: Driver, overlap: Any) -> None:
+        await d.schedule("often", overlap=overlap)
+        for failed in ("09:01", "09:02"):
+            d.advance("1m")
+            await d.fire_schedules()
+            await d.claim()
+            await d.fail(f"often@{tick(failed)}")
+        await d.retry(f"often@{tick('09:01')}")
+        d.advance("1m")
+        await d.fire_schedules()
+        assert await d.ticks("often") == [tick("09:01"), tick("09:02")]
+        await end(d, f"often@{tick('09:01')}")
+        d.advance("1m")
+        await d.fire_schedules()
+        assert len(await d.ticks("often")) == 3
+
+    async def test_tags_of_a_users_own_make_no_run_of_a_schedule(self, d: Driver) -> None:
+        row = await d.schedule("often")
+        await d.start("mine", tags='{"schedule":"often","tick":"now"}')
+        await d.fail("mine")
+        await d.retry("mine")
+        assert await d.scheduled("often") == row
+
     async def test_or_it_waits_until_that_has_ended(self, d: Driver) -> None:
         await d.schedule("often", overlap="queue")
         for _ in range(3):
@@ -380,10 +404,17 @@ class TestTicks(Subject):
     ) -> None:
         monkeypatch.setattr(limits, "schedule_queue_max", 2)
         await d.schedule("often", overlap="queue")
-        for _ in range(4):
+        for _ in range(6):
             d.advance("1m")
             await d.fire_schedules()
-        assert await told(d) == [("full", tick("09:04"), tick("09:04"), 1)]
+        assert await told(d) == [("full", tick("09:04"), tick("09:04"), 1)], "told once"
+        assert (await d.scheduled("often")).skipped == 3
+        await end(d, f"often@{tick('09:01')}")
+        await d.fire_schedules()
+        for _ in range(2):
+            d.advance("1m")
+            await d.fire_schedules()
+        assert len(await told(d)) == 2, "it is told again of the next one that hangs"
 
     async def test_what_waits_stays_while_it_is_paused(self, d: Driver) -> None:
         await d.schedule("often", overlap="queue")
@@ -441,6 +472,23 @@ class TestTicks(Subject):
         (fact,) = await facts(d, "schedule.stopped")
         assert (fact.entity_type, fact.entity_id) == ("schedule", "bad")
 
+    async def test_a_schedule_whose_pool_is_not_there_stops_and_loses_no_tick(
+        self, d: Driver
+    ) -> None:
+        await d.schedule("often", overlap="allow", catch_up="all")
+        d.advance("2m")
+        fired = await d.fire_schedules(pools=((WORKFLOW, "gpuu"),))
+        assert fired == Fired(1, None)
+        row = await d.scheduled("often")
+        assert (row.paused, row.last_run_id, row.last_at, row.living) == (True, None, None, "[]")
+        assert "gpuu" in (row.reason or "")
+        (fact,) = await facts(d, "schedule.stopped")
+        assert (fact.entity_type, fact.entity_id) == ("schedule", "often")
+        await d.set_pool("gpuu")
+        await d.steer_schedule("often", False)
+        await d.fire_schedules(pools=((WORKFLOW, "gpuu"),))
+        assert await d.ticks("often") == [tick("09:01"), tick("09:02")]
+
     async def test_facts_about_it_are_on_its_own_timeline_also_without_a_life_cycle(
         self, quiet: Driver
     ) -> None:
@@ -493,6 +541,17 @@ class TestTicksByHand(Subject):
         await d.fire_schedules()
         assert (await d.scheduled("often")).last_run_id == f"often@{tick('09:02')}"
 
+    async def test_a_pool_that_is_not_there_is_refused(self, d: Driver) -> None:
+        row = await d.schedule("hourly", "0 * * * *", overlap="allow")
+        now = d.clock.now()
+        for answer in (
+            await d.trigger("hourly", "hourly@now", pool="gpuu"),
+            await d.backfill("hourly", now - HOUR, now, pool="gpuu"),
+        ):
+            assert isinstance(answer, Refusal)
+            assert (answer.code, answer.detail) == ("no_pool", "gpuu")
+        assert (await d.scheduled("hourly"), await d.ticks("hourly")) == (row, [])
+
     async def test_a_workflow_that_it_no_longer_starts_is_refused(self, d: Driver) -> None:
         await d.schedule("often", workflow="refunds")
         for answer in (await d.trigger("often", "r1"), await d.backfill("often", 0, 1)):
@@ -507,7 +566,8 @@ class TestTicksByHand(Subject):
         assert await d.backfill("hourly", *window) == Filled(3, 0, now)
         assert await d.ticks("hourly") == [tick("07:00"), tick("08:00"), tick("09:00")]
         assert await d.backfill("hourly", *window) == Filled(0, 3, now)
-        assert (await d.scheduled("hourly")).next_at == now + HOUR
+        row = await d.scheduled("hourly")
+        assert (row.last_at, row.next_at) == (now, now + HOUR)
 
     async def test_in_parts(self, d: Driver) -> None:
         await d.schedule("hourly", "0 * * * *", overlap="allow")
@@ -556,6 +616,18 @@ class TestTicksByHand(Subject):
             assert len(begun) == done + 1
             await end(d, f"hourly@{begun[-1]}")
         assert (await d.scheduled("hourly")).last_at == now
+
+    @pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
+    async def test_while_it_is_paused_nothing_starts(self, d: Driver, overlap: Any) -> None:
+        await d.schedule("hourly", "0 * * * *", overlap=overlap)
+        await d.steer_schedule("hourly", True)
+        now = d.clock.now()
+        assert await d.backfill("hourly", now - 2 * HOUR, now) == Filled(2, 0, now)
+        assert await d.fire_schedules() == Fired(0, None)
+        assert await d.ticks("hourly") == []
+        await d.steer_schedule("hourly", False)
+        await d.fire_schedules()
+        assert len(await d.ticks("hourly")) == (2 if overlap == "allow" else 1)
 
     async def test_no_more_than_may_wait(self, d: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, "schedule_queue_max", 2)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from perdure.model import limits, ops
-from perdure.model.outcomes import Counted, Started, Steered
+from perdure.model.outcomes import Admitted, Counted, Finished, Refusal, Started, Steered
 from perdure.model.records import CANCEL_ON_PATH, DEADLINE_PATH, RunRecord
 from perdure.testing.conformance.driver import Driver, emitted
 from perdure.testing.conformance.dump import dump
@@ -431,6 +431,47 @@ class TestCancelOnByMany(Subject):
         assert (await d.run("q")).reason != "its parent 'p' was cancelled"
         assert not caplog.records  # nobody was found to be watched where it does not wait
 
+    @pytest.mark.parametrize("how", ["signal", "pause", "cancel", "call again"])
+    async def test_one_in_line_has_ended_by_the_event_whatever_is_done_to_it_meanwhile(
+        self, d: Driver, how: str
+    ) -> None:
+        """It has not begun, so the event ends it; what comes after the event comes too late."""
+        await d.set_pool("gpu", limit=1)
+        await self.all_watch(d)
+        call: dict[str, Any] = {"debounce_us": SECOND, "debounce_max_us": HOUR, "key": "k"}
+        start = {"cancel_on": on(("order.off", "")), "owner": None, "pool": "gpu", **call}
+        await d.start("r9", **start)
+        await d.emit("order.off", event_id="e1")
+        assert await d.status("r9") == "ready"
+        if how == "call again":
+            assert made(await d.start("other", **start)).run_id == "other"
+        elif how == "signal":
+            assert await d.signal("r9", "go") == Finished("r9", "cancelled")
+        elif how == "pause":
+            assert await d.pause("r9") == Finished("r9", "cancelled")
+        else:
+            assert await d.cancel("r9", "by hand") == Steered("r9", "cancelled", False)
+        await d.fan_out_all()
+        ended = await d.run("r9")
+        assert (ended.status, ended.reason) == ("cancelled", "order.off, event e1")
+        assert await d.payloads("r9") == []
+
+    async def test_a_wait_for_the_event_ends_before_it_cancels_whichever_way_it_comes(
+        self, d: Driver
+    ) -> None:
+        d.store.worker_id = WORKER
+        told = []
+        for run_id in ("at once", "on its way"):
+            if run_id == "on its way":
+                await self.all_watch(d)
+            off = topic("order.off")
+            await d.start_waiting(run_id, off, cancel_on=on(("order.off", "")))
+            await d.emit("order.off")
+            if run_id == "on its way":
+                await d.cancel(run_id)
+            told.append([one.kind for one in d.heard[-1].wakes if one.run_id == run_id])
+        assert told == [["news", "control"]] * 2
+
     async def test_a_deadline_meanwhile_comes_after_the_event(self, d: Driver) -> None:
         await self.all_watch(d, deadline_us=HOUR)
         await d.emit("order.off", event_id="e1")
@@ -495,8 +536,8 @@ class TestDebounce(Subject):
             last = await self.call(d, str(nth), debounce_max_us=12 * SECOND)
         assert (last.run.run_id, last.run.ready_at) == (first.run.run_id, begins_at)
         d.advance("1s")
-        # Due, and nobody had time for it: it takes the input, and is due still.
-        assert (await self.call(d, "9", debounce_max_us=12 * SECOND)).run.ready_at == d.clock.now()
+        # Due, and nobody had time for it: it takes the input, and is due still, since then.
+        assert (await self.call(d, "9", debounce_max_us=12 * SECOND)).run.ready_at == begins_at
         assert [one.input for one in (await d.claim()).runs] == ["9"]
 
     async def test_once_it_has_begun_the_next_call_makes_another(self, d: Driver) -> None:
@@ -531,6 +572,77 @@ class TestDebounce(Subject):
         assert await d.status(first) == ("terminated" if how == "terminate" else "ready")
         assert (await self.call(d, "2")).created
         assert (await d.run(first)).input == "1"
+
+    async def test_in_a_pool_with_limits_it_stands_in_line_only_then(self, d: Driver) -> None:
+        await d.set_pool("gpu", limit=1)
+        first = (await self.call(d, "1", pool="gpu")).run
+        d.advance("4s")
+        again = (await self.call(d, "2", pool="gpu")).run
+        due_at = d.clock.now() + 5 * SECOND
+        assert (again.run_id, again.ready_at, again.line_at) == (first.run_id, None, due_at)
+        d.advance("4s")
+        assert (await d.admit("gpu"), (await d.claim()).runs) == (Admitted(0), ())
+        d.advance("1s")
+        await d.admit("gpu")
+        assert [one.input for one in (await d.claim()).runs] == ["2"]
+
+    async def test_let_through_and_called_again_it_gives_its_slot_back(self, d: Driver) -> None:
+        await d.set_pool("gpu", limit=1, rate="1/1h")
+        first = (await self.call(d, "1", pool="gpu")).run
+        d.advance("5s")
+        await d.admit("gpu")
+        again = (await self.call(d, "2", pool="gpu")).run
+        due_at = d.clock.now() + 5 * SECOND
+        assert (again.run_id, again.ready_at, again.line_at) == (first.run_id, None, due_at)
+        assert (await d.claim()).runs == ()
+        d.advance("5s")
+        # It was counted by the rate when it was let through first.
+        await d.admit("gpu")
+        assert [one.input for one in (await d.claim()).runs] == ["2"]
+
+    async def test_calls_that_never_pause_cost_it_neither_its_place_in_line_nor_its_slot(
+        self, d: Driver
+    ) -> None:
+        await d.set_pool("gpu", limit=1)
+        await d.start("first", pool="gpu", owner=None)
+        await d.admit("gpu")
+        begins_at = d.clock.now() + 5 * SECOND
+        run_id = (await self.call(d, "1", 5, pool="gpu", debounce_max_us=5 * SECOND)).run.run_id
+        d.advance("6s")
+        await d.start("second", pool="gpu", owner=None)
+        d.advance("1s")
+        again = (await self.call(d, "2", 5, pool="gpu", debounce_max_us=5 * SECOND)).run
+        assert (again.run_id, again.line_at) == (run_id, begins_at)
+        await d.terminate("first")
+        await d.admit("gpu")
+        d.advance("1s")
+        await self.call(d, "3", 5, pool="gpu", debounce_max_us=5 * SECOND)
+        assert await d.admit("gpu") == Admitted(0)
+        assert [one.input for one in (await d.claim()).runs] == ["3"]
+
+    async def test_due_at_once_by_the_last_call_it_is_so_whatever_it_was_before(
+        self, d: Driver
+    ) -> None:
+        await self.call(d, "1")
+        d.advance("1s")
+        await self.call(d, "2", debounce_max_us=SECOND)
+        assert [one.input for one in (await d.claim()).runs] == ["2"]
+
+    async def test_limits_that_are_gone_bind_it_no_more(self, d: Driver) -> None:
+        await d.set_pool("gpu", limit=1)
+        await self.call(d, "1", pool="gpu")
+        await d.set_pool("gpu", limit=None)
+        again = (await self.call(d, "2", pool="gpu")).run
+        assert (again.ready_at, again.line_at) == (d.clock.now() + 5 * SECOND, None)
+        d.advance("5s")
+        assert [one.input for one in (await d.claim()).runs] == ["2"]
+
+    async def test_a_pool_that_is_not_there_is_refused(self, d: Driver) -> None:
+        op = d.start_op("r1", owner=None, key="k", pool="gpuu", debounce_us=SECOND)
+        refused = await d.apply(op)
+        assert isinstance(refused, Refusal)
+        assert refused.code == "no_pool"
+        assert await d.store.run("r1") is None
 
     async def test_keys_and_workflows_are_apart(self, d: Driver) -> None:
         calls = [
@@ -595,6 +707,25 @@ class TestDebounce(Subject):
         await self.call(d, "4")
         found = await d.store.look()
         assert found.deadline_at is None
+
+    async def test_what_cancelled_it_before_the_call_cancels_it_no_more_within_one_batch(
+        self, d: Driver
+    ) -> None:
+        """What watches for the new event stands in the very place of what watched for the old one."""
+        first = (await self.call(d, "1", cancel_on=on(("order.off", "")))).run.run_id
+        again = d.start_op(
+            "r2",
+            owner=None,
+            input="2",
+            key="k",
+            debounce_us=SECOND,
+            debounce_max_us=HOUR,
+            cancel_on=on(("shop.closed", "")),
+        )
+        _, (told,) = await d.batch(again, d.emit_op("order.off"))
+        assert emitted(told).resumed == 0
+        assert await request(d, first) == (False, None)
+        assert emitted(await d.emit("shop.closed")).resumed == 1
 
     async def test_signals_for_it_are_kept(self, d: Driver) -> None:
         first = (await self.call(d, "1")).run.run_id

@@ -89,6 +89,14 @@ class TestTurns(Subject):
         assert await dump(d.store) == before
         assert isinstance(await d.record("r1", done("b")), Advanced)
 
+    async def test_nor_is_a_wait_that_is_open_recorded_as_something_else(self, d: Driver) -> None:
+        await d.start("r1")
+        await d.suspend("r1", wait("w", signal("go")), park=False)
+        before = await dump(d.store)
+        with pytest.raises(BatchFailed):
+            await d.record("r1", done("w"))
+        assert await dump(d.store) == before
+
     async def test_a_failed_attempt_is_recorded_with_the_time_of_the_next(self, d: Driver) -> None:
         await d.start("r1")
         await d.record("r1", retrying("a", "10s"))

@@ -32,16 +32,19 @@ end
 
 -- --- compare ---
 
+local ends = call('HMGET', prefix .. 'head', 'position', 'recorded_at', 'units')
+local head, recorded_at, no_version = tonumber(ends[1] or '0'), ends[2] or '0', ends[3] or '0'
 local stale_units, stale_runs, newer_seq = {}, {}, 0
 
 for nth, version in ipairs(fields_of(prefix .. 'units', batch.units)) do
-    if (version or '0') ~= batch.versions[nth] then
+    if (version or no_version) ~= batch.versions[nth] then
         table.insert(stale_units, nth)
     end
 end
 
 for nth = 1, #batch.runs do
-    if call('HGET', prefix .. 'run:' .. batch.runs[nth], 'change') ~= batch.changes[nth] then
+    local claim, version = call('HGET', prefix .. 'run:' .. batch.runs[nth], 'claim'), batch.changes[nth]
+    if not claim or string.sub(claim, 1, #version) ~= version then
         table.insert(stale_runs, nth)
     end
 end
@@ -55,20 +58,30 @@ for _, one in ipairs(batch.seqs) do
 end
 
 -- Whoever found no event rests on where the newest one of its topic was.
-for nth, newest in ipairs(fields_of(prefix .. 'newest', batch.topics)) do
-    if (newest or '0') ~= batch.newest[nth] then
+for nth, topic in ipairs(batch.topics) do
+    if whole(newest_of(topic)) ~= batch.newest[nth] then
         table.insert(stale_units, batch.topics_at[nth])
     end
 end
 
-local ends = call('HMGET', prefix .. 'head', 'position', 'recorded_at')
-local head, recorded_at = tonumber(ends[1] or '0'), ends[2] or '0'
 local is_late = tonumber(recorded_at) > tonumber(batch.at)
 
 if #stale_units > 0 or #stale_runs > 0 or newer_seq > 0
     or (batch.head >= 0 and batch.head ~= head) or (batch.judges and is_late)
 then
     return {'overtaken', time, stale_runs, stale_units, whole(newer_seq), whole(head), recorded_at}
+end
+
+local function how_many_exist(kind, names)
+    local number = 0
+    for first = 1, #names, 1000 do
+        local keys = {}
+        for nth = first, math.min(first + 999, #names) do
+            keys[nth - first + 1] = prefix .. kind .. names[nth]
+        end
+        number = number + call('EXISTS', unpack(keys))
+    end
+    return number
 end
 
 -- A key that goes with its run may be used anew in the same batch.
@@ -82,19 +95,13 @@ local function goes(field)
 end
 
 -- So may the steps of a run whose id is.
-local function is_forgotten(history)
-    for _, run in ipairs(batch.forget) do
-        if string.sub(history, 1, #run + 1) == run .. ':' then
-            return true
-        end
-    end
-    return false
+local forgotten = {}
+for _, run in ipairs(batch.forget) do
+    forgotten[run] = true
 end
 
-for _, run in ipairs(batch.born) do
-    if call('EXISTS', prefix .. 'run:' .. run) == 1 then
-        return {'taken', time}
-    end
+if how_many_exist('run:', batch.born) > 0 then
+    return {'taken', time}
 end
 for _, one in ipairs(batch.absent) do
     if call('HEXISTS', one[1], one[2]) == 1 and not goes(one[2]) then
@@ -106,10 +113,25 @@ local gone = {}
 for _, one in ipairs(batch.superseded) do
     gone[one[3] .. '\0' .. one[4]] = true
 end
-for nth = 1, #batch.results, 3 do
-    local key = prefix .. 'steps:' .. batch.results[nth]
-    local there = call('HEXISTS', key, batch.results[nth + 1])
-    if there == 1 and not is_forgotten(batch.results[nth]) and not gone[key .. '\0' .. batch.results[nth + 1]] then
+local histories, runs = {}, {}
+for nth = 1, #batch.results, 4 do
+    table.insert(runs, batch.results[nth])
+    table.insert(histories, batch.results[nth] .. ':' .. batch.results[nth + 1])
+end
+-- Where no run has recorded anything yet, or none has a wait open, one look at all of them is enough.
+local some_decided = how_many_exist('steps:', {histories[1]}) > 0 or how_many_exist('steps:', histories) > 0
+local some_open = how_many_exist('open:', runs) > 0
+for nth = 1, (some_decided or some_open) and #batch.results or 0, 4 do
+    local run, generation, field, there = batch.results[nth], batch.results[nth + 1], batch.results[nth + 2], 0
+    local key = prefix .. 'steps:' .. run .. ':' .. generation
+    if some_decided then
+        there = call('HEXISTS', key, field)
+    end
+    if some_open and there == 0 then
+        -- 0:<path> is <generation>:<path> among those that wait.
+        there = call('HEXISTS', prefix .. 'open:' .. run, generation .. string.sub(field, 2))
+    end
+    if there == 1 and not forgotten[run] and not gone[key .. '\0' .. field] then
         return {'taken', time}
     end
 end
@@ -124,8 +146,11 @@ for _, one in ipairs(batch.same) do
         return {'taken', time}
     end
 end
-for _, event in ipairs(batch.events) do
-    local there = call('HGET', prefix .. 'event_ids', event[1])
+local ids = {}
+for nth = 1, #batch.events, 7 do
+    table.insert(ids, batch.events[nth])
+end
+for _, there in ipairs(fields_of(prefix .. 'event_ids', ids)) do
     if there and tonumber(there) > batch.trim then
         return {'taken', time}
     end
@@ -135,6 +160,11 @@ end
 
 call('HSET', prefix .. 'commits', batch.batch, whole(head))
 call('ZADD', prefix .. 'commits:age', '0', batch.age .. batch.batch)
+-- Some of those that nobody asks about any more go with each that comes: there are never many of them.
+for _, member in ipairs(call('ZRANGEBYLEX', prefix .. 'commits:age', '-', '(' .. batch.old, 'LIMIT', 0, 4)) do
+    call('HDEL', prefix .. 'commits', string.sub(member, 19))
+    call('ZREM', prefix .. 'commits:age', member)
+end
 
 local counts = {}
 
@@ -192,7 +222,7 @@ end
 
 -- What goes before anything comes: ids may be used anew within one batch. What is listed elsewhere the caller names.
 for _, run in ipairs(batch.forget) do
-    drop_steps(run, tonumber(call('HGET', prefix .. 'run:' .. run, 'generation') or '0'))
+    drop_steps(run, tonumber(generation_of(run)))
     drop_hash('steps', prefix .. 'open:' .. run)
     drop_hash('watchers', prefix .. 'waits:' .. run)
     drop_hash('signals', prefix .. 'signals:' .. run)
@@ -240,12 +270,28 @@ end
 for _, command in ipairs(batch.adds) do
     carry_out(command)
 end
-for nth = 1, #batch.results, 3 do
-    local key = prefix .. 'steps:' .. batch.results[nth]
-    -- With the last number of the history, which is no row.
-    call('HSET', key, batch.results[nth + 1], placed(batch.results[nth + 2]), '!seq', batch.seq)
+for nth = 1, #batch.born_runs, 4 do
+    local run, born, claim, made = unpack(batch.born_runs, nth, nth + 3)
+    call('HSET', prefix .. 'run:' .. run, 'born', born, 'claim', claim, 'made', placed(made), 'seq', batch.seq)
 end
-count('steps', #batch.results / 3)
+for nth = 1, #batch.moved_runs, 2 do
+    call('HSET', prefix .. 'run:' .. batch.moved_runs[nth], 'claim', batch.moved_runs[nth + 1], 'seq', batch.seq)
+end
+for nth = 1, #batch.results, 4 do
+    local run, generation, field, row = unpack(batch.results, nth, nth + 3)
+    -- With the last number of the history, which is no row.
+    call('HSET', prefix .. 'steps:' .. run .. ':' .. generation, field, placed(row), '!seq', batch.seq)
+end
+count('steps', #batch.results / 4)
+for nth = 1, #batch.ended, 5 do
+    local run, generation, field, row, before = unpack(batch.ended, nth, nth + 4)
+    count('steps', call('HSET', prefix .. 'steps:' .. run .. ':' .. generation, field, placed(row)))
+    count('steps', -call('HDEL', prefix .. 'open:' .. run, before))
+end
+for nth = 1, #batch.cursors, 3 do
+    local run, field, position = unpack(batch.cursors, nth, nth + 2)
+    count('cursors', call('HSET', prefix .. 'cursors:' .. run, field, placed(position)))
+end
 for _, command in ipairs(batch.placed) do
     carry_out_placed(command)
 end
@@ -255,78 +301,70 @@ end
 for _, command in ipairs(batch.removes) do
     carry_out(command)
 end
+for nth = 1, #batch.unwatched, 2 do
+    count('watchers', -call('HDEL', prefix .. 'waits:' .. batch.unwatched[nth], batch.unwatched[nth + 1]))
+end
 
 -- --- claims, after all else ---
 
+local function note_ready(names)
+    for _, name in ipairs(names) do
+        local has_some = call('EXISTS', prefix .. 'ready:' .. name) == 1
+        call(has_some and 'SADD' or 'SREM', prefix .. 'ready_names', name)
+    end
+end
+
 local function take(claim, member)
     local run = string.sub(member, 19)
-    local key = prefix .. 'run:' .. run
-    local old = call('HMGET', key, 'status', 'owner', 'created')
-    if not old[1] then
+    local row = run_row(run)
+    if not row[2] then
         return nil -- an index that leads nowhere must not stop others
     end
-    if old[1] ~= 'running' then
-        call('ZREM', prefix .. 'runs:status:' .. old[1], old[3] .. run)
-        call('ZADD', prefix .. 'runs:status:running', '0', old[3] .. run)
+    local version, status, owner, _, _, state = claim_parts(row[4])
+    local listed = made_parts(row[5]) .. run
+    if status ~= 'running' then
+        call('ZREM', prefix .. 'runs:status:' .. status, listed)
+        call('ZADD', prefix .. 'runs:status:running', '0', listed)
+    elseif owner ~= claim.worker then
+        call('ZREM', prefix .. 'owned:' .. owner, run)
+        table.insert(batch.owners, owner)
     end
-    if old[1] == 'running' and old[2] ~= claim.worker then
-        call('ZREM', prefix .. 'owned:' .. old[2], run)
-        table.insert(batch.owners, old[2])
-    end
-    if old[2] and old[2] ~= '' then
-        call('ZREM', prefix .. 'held:' .. old[2], run)
+    if owner ~= '' then
+        call('ZREM', prefix .. 'held:' .. owner, run)
     end
     call('ZADD', prefix .. 'held:' .. claim.worker, '0', run)
     call('ZADD', prefix .. 'owned:' .. claim.worker, '0', run)
-    call('HSET', key, 'status', 'running', 'owner', claim.worker, 'fence', claim.fence, 'ready', '')
-    call('HINCRBY', key, 'change', 1)
-    return run_row(run)
+    row[4] = next_claim(version, 'running', claim.worker, claim.fence, '', state)
+    call('HSET', prefix .. 'run:' .. run, 'claim', row[4])
+    return row
 end
 
--- The oldest of each pool, then the second ones, and so on.
 local function make(claim)
-    local pools, first = served(claim.pools), {}
-    for _, pool in ipairs(pools) do
-        local due = {}
-        for _, workflow in ipairs(claim.of) do
-            local key = ready_key(pool, workflow)
-            for _, member in ipairs(call('ZRANGEBYLEX', key, '-', '(' .. claim.now .. '\255', 'LIMIT', 0, claim.limit)) do
-                table.insert(due, {member, key})
-            end
-        end
-        table.sort(due, function(one, other) return one[1] < other[1] end)
-        for nth = 1, math.min(#due, claim.limit) do
-            table.insert(first, {due[nth][1], due[nth][2], nth})
-        end
-    end
-    table.sort(first, function(one, other)
-        if one[3] ~= other[3] then
-            return one[3] < other[3]
-        end
-        return one[1] < other[1]
-    end)
-    local taken = {}
-    for nth = 1, math.min(#first, claim.limit) do
-        call('ZREM', first[nth][2], first[nth][1])
-        local row = take(claim, first[nth][1])
+    local taken, names = {}, {}
+    for nth, one in ipairs(first_ready(claim.pools, claim.of, claim.now, claim.limit)) do
+        call('ZREM', prefix .. 'ready:' .. one[2], one[1])
+        names[nth] = one[2]
+        local row = take(claim, one[1])
         if row then
             table.insert(taken, row)
         end
     end
     local later = ''
-    for _, pool in ipairs(pools) do
-        for _, workflow in ipairs(claim.of) do
+    for _, line in ipairs(ready_lines(claim.pools, claim.of)) do
+        for _, name in ipairs(line) do
             local from = '[' .. claim.now .. '\255'
-            local found = call('ZRANGEBYLEX', ready_key(pool, workflow), from, '+', 'LIMIT', 0, 1)[1]
+            local found = call('ZRANGEBYLEX', prefix .. 'ready:' .. name, from, '+', 'LIMIT', 0, 1)[1]
             if found and (later == '' or string.sub(found, 1, 18) < later) then
                 later = string.sub(found, 1, 18)
             end
         end
     end
     table.insert(batch.owners, claim.worker)
+    note_ready(names)
     return {taken, later}
 end
 
+note_ready(batch.ready)
 local claimed = {}
 for nth, claim in ipairs(batch.claims) do
     claimed[nth] = make(claim)
@@ -359,15 +397,16 @@ if batch.trim > 0 then
     while true do
         local old = call('XRANGE', prefix .. 'events', from, entry(batch.trim), 'COUNT', 500)
         for _, one in ipairs(old) do
-            -- id, type, about, time, at, row
-            local event, position = one[2], number_of(one[1])
-            topics[event[4]] = true
-            call('HDEL', prefix .. 'event_ids', event[2])
-            call('ZREM', prefix .. 'times', event[8] .. string.format('%016.0f', position))
-            if event[6] ~= '' then
-                call('ZREM', prefix .. 'about:' .. event[6], event[8] .. string.format('%016.0f', position))
-                call('ZREMRANGEBYSCORE', prefix .. 'topic:' .. event[4] .. '\0' .. event[6], '-inf', whole(position))
-                call('ZREM', prefix .. 'entity:' .. event[6], whole(position))
+            local id, type, about, occurred = event_parts(one)
+            local position = number_of(one[1])
+            local member = occurred .. string.format('%016.0f', position)
+            topics[type] = true
+            call('HDEL', prefix .. 'event_ids', id)
+            call('ZREM', prefix .. 'times', member)
+            if about ~= '' then
+                call('ZREM', prefix .. 'timelines', about .. '\0' .. member)
+                call('ZREMRANGEBYSCORE', prefix .. 'topic:' .. type .. '\0' .. about, '-inf', whole(position))
+                call('ZREM', prefix .. 'entity:' .. about, whole(position))
             end
             from = '(' .. one[1]
         end
@@ -388,20 +427,21 @@ end
 if batch.needs_head then
     -- Another process may have appended meanwhile, at a later time: the times of the ledger never go back.
     local at = is_late and recorded_at or batch.at
-    local ids, times, newest = {}, {}, {}
-    for nth, event in ipairs(batch.events) do
-        local position = head + nth
-        local id, type, about, occurred, row, repeated, indexed = unpack(event)
-        newest[type] = whole(position)
+    local ids, times, timelines = {}, {}, {}
+    local position = head
+    for nth = 1, #batch.events, 7 do
+        position = position + 1
+        local id, type, about, occurred, row, repeated, indexed = unpack(batch.events, nth, nth + 6)
         -- Of the new ones too those below the bound are not worth writing.
         if position > batch.trim then
             local named = entry(position)
-            call('XADD', prefix .. 'events', named,
-                'id', id, 'type', type, 'about', about, 'time', occurred, 'at', at, 'row', row)
+            call('XADD', prefix .. 'events', named, 'event',
+                id .. '\0' .. type .. '\0' .. about .. '\0' .. occurred .. '\0' .. at .. '\0' .. row)
             call('XADD', prefix .. 'type:' .. type, named, 'r', repeated)
             local member = occurred .. string.format('%016.0f', position)
             if about ~= '' then
-                call('ZADD', prefix .. 'about:' .. about, '0', member)
+                table.insert(timelines, '0')
+                table.insert(timelines, about .. '\0' .. member)
                 -- The engine's facts about a run are few: its timeline finds them.
                 if indexed == '1' then
                     call('ZADD', prefix .. 'topic:' .. type .. '\0' .. about, whole(position), repeated .. whole(position))
@@ -419,11 +459,22 @@ if batch.needs_head then
         call('HSET', prefix .. 'event_ids', unpack(ids, first, last))
         call('ZADD', prefix .. 'times', unpack(times, first, last))
     end
-    count('events', #ids / 2)
-    for type, position in pairs(newest) do
-        call('HSET', prefix .. 'newest', type, position)
+    for first = 1, #timelines, 1000 do
+        call('ZADD', prefix .. 'timelines', unpack(timelines, first, math.min(first + 999, #timelines)))
     end
-    call('HSET', prefix .. 'head', 'position', whole(head + #batch.events), 'recorded_at', at)
+    count('events', #ids / 2)
+    call('HSET', prefix .. 'head', 'position', whole(position), 'recorded_at', at)
+end
+
+-- The versions of so many names that most are of no use to anybody any more: all go. From now on a name without one
+-- counts as of the greatest of them, so that no name ever has a version again that it had before.
+if #batch.units > 0 and call('HLEN', prefix .. 'units') > batch.units_max then
+    local greatest = 0
+    for _, version in ipairs(call('HVALS', prefix .. 'units')) do
+        greatest = math.max(greatest, tonumber(version))
+    end
+    call('HSET', prefix .. 'head', 'units', whole(greatest))
+    call('UNLINK', prefix .. 'units')
 end
 
 for rows, number in pairs(counts) do

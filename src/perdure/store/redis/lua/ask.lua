@@ -2,7 +2,14 @@
 -- or a command of the server. The answer is {clock, where the ledger ends, how many
 -- batches there were, the epoch, answers, insides}, where `insides` has all that belongs to the runs that
 -- somebody asked for inside, or who wait for what was asked about: that is what ending their wait takes.
+--
+-- A script that runs long stops the whole server. So a question is bounded by a number that it names, or by what one op
+-- decides about (the inside of a run, its history, its children, who waits for it), or by what is declared (consumers,
+-- pools, workflows). All others are walks, {'walk', name, limit, places, …}: these pass over rows that do not count, any
+-- number of them. A walk answers {found, places}, and is asked again from those places, unless there are none.
 local questions = cmsgpack.unpack(ARGV[1])
+-- How many rows all walks of this call may look at.
+local left = tonumber(ARGV[2])
 local around, around_ids = {}, {}
 
 local function remember(run)
@@ -12,17 +19,6 @@ local function remember(run)
     end
 end
 
--- Byte by byte, whatever the language of the server: as the zsets are ordered.
-local function is_before(one, other)
-    for nth = 1, math.min(#one, #other) do
-        local mine, its = string.byte(one, nth), string.byte(other, nth)
-        if mine ~= its then
-            return mine < its
-        end
-    end
-    return #one < #other
-end
-
 -- A watcher by its place in an index, <18 digits><run>\0<path>\0<ix>: its row, or false.
 local function watcher_at(member)
     local cut = string.find(member, '\0', 19, true)
@@ -30,15 +26,40 @@ local function watcher_at(member)
     return call('HGET', prefix .. 'waits:' .. run, string.sub(member, cut + 1)), run
 end
 
--- Whoever waits by an index, in its order, from a place on; `counts` says who of them does.
-local function watchers(key, from, upto, limit, counts)
+-- Goes along an index from a place on, until `take` says of a member that it is enough. Answers the places to go on from.
+local function walk(key, from, upto, size, take)
+    while left > 0 do
+        local asked = math.min(size, left, 500)
+        local page = call('ZRANGEBYLEX', key, from, upto, 'LIMIT', 0, asked)
+        left = left - #page
+        for _, member in ipairs(page) do
+            from = '(' .. member
+            if take(member) then
+                return {}
+            end
+        end
+        if #page < asked then
+            return {}
+        end
+        size = 500
+    end
+    return {from}
+end
+
+-- Between which places the timeline of an entity is, among all of them.
+local function timeline(about)
+    return '[' .. about .. '\0', '(' .. about .. '\1'
+end
+
+-- Whoever waits by an index, in its order, from a place on.
+local function watchers(key, from, upto, limit)
     local found = {}
     while #found < limit do
         local page = call('ZRANGEBYLEX', key, from, upto, 'LIMIT', 0, math.min(limit, 500))
         for _, member in ipairs(page) do
             from = '(' .. member
             local row, run = watcher_at(member)
-            if row and #found < limit and (not counts or counts(row)) then
+            if row and #found < limit then
                 table.insert(found, {member, row, run})
             end
         end
@@ -92,7 +113,8 @@ local function first_since(time)
     while low < high do
         local middle = math.floor((low + high) / 2)
         local at = call('XRANGE', prefix .. 'events', entry(middle), '+', 'COUNT', 1)[1]
-        if at and tonumber(at[2][10]) < time then
+        local recorded_at = at and select(5, event_parts(at))
+        if at and tonumber(recorded_at) < time then
             low = middle + 1
         else
             high = middle
@@ -102,7 +124,7 @@ local function first_since(time)
 end
 
 -- The positions of a topic's events after a place, or before one, some at a time: {position, repeats the one before}.
-local function positions_of(topic, about, after, upto, newest, indexed)
+local function positions_of(topic, about, after, upto, newest)
     local found = {}
     if about == '' then
         local key = prefix .. 'type:' .. topic
@@ -111,21 +133,6 @@ local function positions_of(topic, about, after, upto, newest, indexed)
         for nth, one in ipairs(page) do
             found[nth] = {number_of(one[1]), one[2][2] == '1'}
         end
-    elseif not indexed then
-        -- One of the engine's facts about a run, whose timeline is short: read whole, then sorted.
-        for _, member in ipairs(call('ZRANGE', prefix .. 'about:' .. about, 0, -1)) do
-            local position = tonumber(string.sub(member, 19))
-            local event = position > after and position <= upto and event_at(position)
-            if event and event[2][4] == topic then
-                table.insert(found, {position, false})
-            end
-        end
-        table.sort(found, function(one, other)
-            if newest then
-                return one[1] > other[1]
-            end
-            return one[1] < other[1]
-        end)
     else
         local key = prefix .. 'topic:' .. topic .. '\0' .. about
         local low, high = '(' .. whole(after), whole(upto)
@@ -138,7 +145,15 @@ local function positions_of(topic, about, after, upto, newest, indexed)
     return found
 end
 
-local ask = {}
+local ask, walks = {}, {}
+
+function ask.walk(name, limit, places, ...)
+    if limit <= 0 then
+        return {{}, {}}
+    end
+    local found, further = walks[name](limit, places, ...)
+    return {found, further}
+end
 
 -- --- for decisions ---
 
@@ -166,30 +181,38 @@ function ask.children(run)
     return children
 end
 
+-- The versions of units. One that is not there has that of all of those.
+function ask.units(names)
+    local usual = call('HGET', prefix .. 'head', 'units') or '0'
+    local versions = fields_of(prefix .. 'units', names)
+    for nth = 1, #versions do
+        versions[nth] = versions[nth] or usual
+    end
+    return versions
+end
+
 -- Whether anybody waits for a topic, its version, and where its newest event is.
 function ask.topic(topic)
     return {
-        call('HGET', prefix .. 'units', 'topic\0' .. topic) or '0',
+        ask.units({'topic\0' .. topic})[1],
         call('EXISTS', prefix .. 'watch:topic:' .. topic),
-        call('HGET', prefix .. 'newest', topic) or '0',
+        whole(newest_of(topic)),
     }
 end
 
--- Who waits for an event, longest first: two walks, for any entity and for the event's own.
-function ask.watching(topic, about, position, recorded_at, limit)
-    local function counts(row)
-        local after, deadline = string.match(row, '^(%d+):(%d*):')
-        return tonumber(after) < position and (deadline == '' or tonumber(deadline) >= recorded_at)
-    end
-    local key = prefix .. 'watch:about:' .. topic .. '\0'
-    local found = watchers(key, '-', '+', limit, counts)
-    if about ~= '' then
-        found = merged(found, watchers(key .. about, '-', '+', limit, counts), limit)
-    end
-    for _, one in ipairs(found) do
-        remember(one[3])
-    end
-    return rows_of(found)
+-- Who waits for an event, about its entity or ('') any, longest first.
+function walks.watching(limit, places, topic, about, position, recorded_at)
+    local rows = {}
+    local further = walk(prefix .. 'watch:about:' .. topic .. '\0' .. about, places[1] or '-', '+', limit, function(member)
+        local row, run = watcher_at(member)
+        local after, deadline = string.match(row or '', '^(%d+):(%d*):')
+        if after and tonumber(after) < position and (deadline == '' or tonumber(deadline) >= recorded_at) then
+            table.insert(rows, row)
+            remember(run)
+        end
+        return #rows == limit
+    end)
+    return rows, further
 end
 
 -- The first items of a queue, and who has waited longest for one.
@@ -208,20 +231,27 @@ end
 
 ask.event_at = event_at
 
--- The first event of a topic after a place, or the newest one. Times are those of recording: they go up with places.
-function ask.next_event(topic, about, after, recorded_by, newest, repeats, indexed)
-    local upto = tonumber(call('HGET', prefix .. 'head', 'position') or '0')
-    if recorded_by >= 0 then
-        upto = math.min(upto, first_since(recorded_by + 1) - 1)
+-- The last place that may have an event that was recorded by a time; -1 for any. Times go up with places.
+local function last_by(recorded_by)
+    local last = tonumber(call('HGET', prefix .. 'head', 'position') or '0')
+    return recorded_by >= 0 and math.min(last, first_since(recorded_by + 1) - 1) or last
+end
+
+-- The first event of a topic after a place, or the newest one.
+function walks.next_event(limit, places, topic, about, after, recorded_by, newest, repeats)
+    local upto = last_by(recorded_by)
+    if newest then
+        upto = math.min(upto, places[1] or upto)
+    else
+        after = places[1] or after
     end
-    while true do
-        local page = positions_of(topic, about, after, upto, newest, indexed)
+    while left > 0 do
+        local page = positions_of(topic, about, after, upto, newest)
+        left = left - #page
         for _, one in ipairs(page) do
-            if repeats or not one[2] then
-                local event = event_at(one[1])
-                if event then
-                    return event
-                end
+            local event = (repeats or not one[2]) and event_at(one[1])
+            if event then
+                return {event}, {}
             end
             if newest then
                 upto = one[1] - 1
@@ -230,9 +260,26 @@ function ask.next_event(topic, about, after, recorded_by, newest, repeats, index
             end
         end
         if #page == 0 then
-            return false
+            return {}, {}
         end
     end
+    return {}, {newest and upto or after}
+end
+
+-- The same of one of the engine's facts about a run, which only its timeline finds: the best of those that this call has
+-- looked at.
+function walks.next_fact(limit, places, topic, about, after, recorded_by, newest)
+    local upto, found, best = last_by(recorded_by), {}, nil
+    local from, upto_here = timeline(about)
+    local further = walk(prefix .. 'timelines', places[1] or from, upto_here, 100, function(member)
+        local position = tonumber(string.sub(member, -16))
+        local is_better = not best or (newest and position > best) or (not newest and position < best)
+        local event = is_better and position > after and position <= upto and event_at(position)
+        if event and select(2, event_parts(event)) == topic then
+            best, found[1] = position, event
+        end
+    end)
+    return found, further
 end
 
 function ask.position_at(time)
@@ -330,22 +377,9 @@ end
 
 -- Runs of these workflows that are due: the oldest of each pool, then the second ones, and so on.
 function ask.ready(workflows, pools, now, limit)
-    local found = {}
-    for _, pool in ipairs(served(pools)) do
-        local of_pool = {}
-        for _, workflow in ipairs(workflows) do
-            local key = ready_key(pool, workflow)
-            for _, member in ipairs(call('ZRANGEBYLEX', key, '-', '(' .. now .. '\255', 'LIMIT', 0, limit)) do
-                table.insert(of_pool, {member})
-            end
-        end
-        for nth, one in ipairs(merged(of_pool, {}, limit)) do
-            table.insert(found, {string.format('%016d', nth) .. one[1]})
-        end
-    end
     local runs = {}
-    for nth, one in ipairs(merged(found, {}, limit)) do
-        runs[nth] = string.sub(one[1], 35)
+    for nth, one in ipairs(first_ready(pools, workflows, now, limit)) do
+        runs[nth] = string.sub(one[1], 19)
     end
     return runs
 end
@@ -353,10 +387,10 @@ end
 -- The first of each workflow in each pool that are not due yet.
 function ask.ready_later(workflows, pools, now)
     local runs = {}
-    for _, pool in ipairs(served(pools)) do
-        for _, workflow in ipairs(workflows) do
-            local later = call('ZRANGEBYLEX', ready_key(pool, workflow), '[' .. now .. '\255', '+', 'LIMIT', 0, 10)
-            for _, member in ipairs(later) do
+    for _, line in ipairs(ready_lines(pools, workflows)) do
+        for _, name in ipairs(line) do
+            local from = '[' .. now .. '\255'
+            for _, member in ipairs(call('ZRANGEBYLEX', prefix .. 'ready:' .. name, from, '+', 'LIMIT', 0, 10)) do
                 table.insert(runs, string.sub(member, 19))
             end
         end
@@ -367,90 +401,121 @@ end
 -- Who stands in line of one key and is due, of workflows that the asker knows, in the order in which they are let
 -- through: <begun or not, priority: 4><since when: 18><run>\0<workflow:version>. Those whose time is still to come are
 -- the last of their rank: then the next rank follows.
-function ask.line_runs(pool, key, workflows, begun, now, limit)
-    local known, runs, from = {}, {}, '-'
+local function in_line(pool, key, workflows, begun, now, limit, from)
+    local known, runs = {}, {}
     for _, workflow in ipairs(workflows) do
         known[workflow] = true
     end
-    while #runs < limit do
+    while left > 0 do
         local page = call('ZRANGEBYLEX', prefix .. 'line:' .. pool .. '\0' .. key, from, '+', 'LIMIT', 0, 100)
+        left = left - math.max(#page, 1)
         for _, member in ipairs(page) do
             from = '(' .. member
             if begun and string.sub(member, 1, 1) == '1' then
-                return runs
+                return runs, {}
             end
             if is_before(now, string.sub(member, 5, 22)) then
-                from = '(' .. string.sub(member, 1, 4) .. '\255'
+                from = '(' .. string.sub(member, 1, 4) .. ':' -- which is after all digits
                 break
             end
             local cut = string.find(member, '\0', 23, true)
-            if known[string.sub(member, cut + 1)] and #runs < limit then
+            if known[string.sub(member, cut + 1)] then
                 table.insert(runs, string.sub(member, 23, cut - 1))
+                if #runs == limit then
+                    return runs, {}
+                end
             end
         end
         if #page == 0 then
-            break
+            return runs, {}
         end
+    end
+    return runs, {from}
+end
+
+function walks.line_runs(limit, places, pool, key, workflows, begun, now)
+    return in_line(pool, key, workflows, begun, now, limit, places[1] or '-')
+end
+
+-- Runs of a pool that may be claimed and nobody can or does: those whose time is still to come, and, of workflows that
+-- are not among these, those who were ready by then.
+function ask.idle_slots(pool, names, now, since, limit)
+    local known, found, lead = {}, {}, pool .. '\0'
+    for _, name in ipairs(names) do
+        known[name] = true
+    end
+    local function add(name, from, upto)
+        for _, member in ipairs(call('ZRANGEBYLEX', prefix .. 'ready:' .. name, from, upto, 'LIMIT', 0, limit)) do
+            table.insert(found, {member})
+        end
+    end
+    for _, name in ipairs(call('SMEMBERS', prefix .. 'ready_names')) do
+        if string.sub(name, 1, #lead) == lead then
+            add(name, '[' .. now .. '\255', '+')
+            if not known[name] then
+                add(name, '-', '(' .. since .. '\255')
+            end
+        end
+    end
+    local runs = {}
+    for nth, one in ipairs(merged(found, {}, limit)) do
+        runs[nth] = string.sub(one[1], 19)
     end
     return runs
 end
 
--- The next keys of a line with somebody who is due, and how many slots each has taken.
-function ask.line_keys(pool, from, workflows, begun, now, limit)
-    local found = {}
-    while #found < limit do
-        local page = call('ZRANGEBYLEX', prefix .. 'line_keys:' .. pool, from, '+', 'LIMIT', 0, limit)
+-- The next keys of a line with somebody who is due, and how many slots each has taken. The places are a key, and one in
+-- its line.
+function walks.line_keys(limit, places, pool, from, workflows, begun, now)
+    local found, inner = {}, places[2] or '-'
+    from = places[1] or from
+    while left > 0 do
+        local asked = math.min(limit, 100)
+        local page = call('ZRANGEBYLEX', prefix .. 'line_keys:' .. pool, from, '+', 'LIMIT', 0, asked)
         for _, key in ipairs(page) do
-            from = '(' .. key
-            if #found < limit and #ask.line_runs(pool, key, workflows, begun, now, 1) > 0 then
+            local runs, further = in_line(pool, key, workflows, begun, now, 1, inner)
+            if further[1] then
+                return found, {'[' .. key, further[1]}
+            end
+            from, inner = '(' .. key, '-'
+            if #runs > 0 then
                 table.insert(found, {key, call('ZCARD', prefix .. 'slots:' .. pool .. '\0' .. key)})
+                if #found == limit then
+                    return found, {}
+                end
             end
         end
-        if #page < limit then
-            break
+        if #page < asked then
+            return found, {}
         end
     end
-    return found
+    return found, {from, inner}
 end
 
 -- The oldest ends first. A run that living ones still refer to stays: its id could be used anew, and what they mean would
 -- become another run's.
-function ask.finished(before, limit)
-    local runs, from = {}, '-'
-    while #runs < limit do
-        local page = call('ZRANGEBYLEX', prefix .. 'runs:finished', from, '(' .. before, 'LIMIT', 0, 500)
-        for _, member in ipairs(page) do
-            from = '(' .. member
-            local run = string.sub(member, 19)
-            local is_needed = call('EXISTS', prefix .. 'watch:run:' .. run, prefix .. 'children:' .. run) > 0
-            if not is_needed and #runs < limit then
-                table.insert(runs, run)
-            end
+function walks.finished(limit, places, before)
+    local runs = {}
+    local further = walk(prefix .. 'runs:finished', places[1] or '-', '(' .. before, limit, function(member)
+        local run = string.sub(member, 19)
+        if call('EXISTS', prefix .. 'watch:run:' .. run, prefix .. 'children:' .. run) == 0 then
+            table.insert(runs, run)
         end
-        if #page < 500 then
-            break
-        end
-    end
-    return runs
+        return #runs == limit
+    end)
+    return runs, further
 end
 
 -- The first row of a table, in the order of an index whose members end with its name, that is not older than a time. A
 -- row begins with its own.
-function ask.first_since(index, rows, cut, time)
-    local from = '-'
-    while true do
-        local page = call('ZRANGEBYLEX', prefix .. index, from, '+', 'LIMIT', 0, 500)
-        for _, member in ipairs(page) do
-            from = '(' .. member
-            local row = call('HGET', prefix .. rows, string.sub(member, cut + 1))
-            if row and tonumber(string.match(row, '^%-?%d+')) >= time then
-                return row
-            end
-        end
-        if #page < 500 then
-            return false
-        end
-    end
+function walks.first_since(limit, places, index, rows, cut, time)
+    local found = {}
+    local further = walk(prefix .. index, places[1] or '-', '+', 100, function(member)
+        local row = call('HGET', prefix .. rows, string.sub(member, cut + 1))
+        found[1] = row and tonumber(string.match(row, '^%-?%d+')) >= time and row or nil
+        return found[1]
+    end)
+    return found, further
 end
 
 function ask.expired_keys(now, limit)
@@ -487,7 +552,7 @@ function ask.load(runs)
     for _, run in ipairs(runs) do
         local row = run_row(run)
         if row[2] then
-            local generation = call('HGET', prefix .. 'run:' .. run, 'generation')
+            local _, generation = made_parts(row[5])
             table.insert(found, {
                 row,
                 decided(run, generation),
@@ -500,10 +565,11 @@ end
 
 -- Everything recorded of a run.
 function ask.history(run)
-    local kept = call('HMGET', prefix .. 'run:' .. run, 'kept', 'generation')
+    local kept = call('HMGET', prefix .. 'run:' .. run, 'kept', 'made')
     local found = call('HVALS', prefix .. 'open:' .. run)
     if kept[2] then
-        for generation = tonumber(kept[1] or '0'), tonumber(kept[2]) do
+        local _, last = made_parts(kept[2])
+        for generation = tonumber(kept[1] or '0'), tonumber(last) do
             for _, row in ipairs(decided(run, whole(generation))) do
                 table.insert(found, row)
             end
@@ -519,21 +585,14 @@ end
 
 -- From when on the first run of these workflows and pools, or of all, may be claimed.
 function ask.first_ready(workflows, pools)
-    local names = {}
-    if workflows then
-        for _, pool in ipairs(served(pools)) do
-            for _, workflow in ipairs(workflows) do
-                table.insert(names, (pool == '' and '' or pool .. '\0') .. workflow)
-            end
-        end
-    else
-        names = call('SMEMBERS', prefix .. 'ready_names')
-    end
+    local lines = workflows and ready_lines(pools, workflows) or {call('SMEMBERS', prefix .. 'ready_names')}
     local first = ''
-    for _, name in ipairs(names) do
-        local at = earliest('ready:' .. name)
-        if at ~= '' and (first == '' or is_before(at, first)) then
-            first = at
+    for _, line in ipairs(lines) do
+        for _, name in ipairs(line) do
+            local at = earliest('ready:' .. name)
+            if at ~= '' and (first == '' or at < first) then
+                first = at
+            end
         end
     end
     return first
@@ -593,6 +652,10 @@ end
 
 -- Whether a run waits for anything: what stands over it (its deadline, events that cancel it) does not wake it to go on.
 local function waits(run)
+    -- A deadline and 16 topics at most (limits.cancel_on_max): among more there is something that it waits for.
+    if call('HLEN', prefix .. 'waits:' .. run) > 17 then
+        return 1
+    end
     for _, field in ipairs(call('HKEYS', prefix .. 'waits:' .. run)) do
         if not string.find(field, '^!deadline%z') and not string.find(field, '^!cancel_on%z') then
             return 1
@@ -605,8 +668,8 @@ end
 -- handful; the next parked runs by age, each with whether it watches anything.
 function ask.look(now, asker, after, limit, workflows, names, pools)
     local living = living_workers(now, asker)
-    local since = call('HGET', prefix .. 'run:' .. after, 'created')
-    local from = since and '(' .. since .. after or '-'
+    local made = call('HGET', prefix .. 'run:' .. after, 'made')
+    local from = made and '(' .. made_parts(made) .. after or '-'
     local parked = {}
     if limit > 0 then
         for _, status in ipairs({'waiting', 'sleeping'}) do
@@ -647,7 +710,8 @@ function ask.runs_in(runs, statuses, wanted)
     end
     for _, run in ipairs(runs) do
         local row = run_row(run)
-        if row[2] and (is_one[row[5]] or false) == wanted then
+        local _, status = claim_parts(row[4] or '')
+        if row[2] and (is_one[status] or false) == wanted then
             table.insert(found, row)
         end
     end
@@ -741,22 +805,16 @@ function ask.items(queue, from, limit)
 end
 
 -- Those that were put before a time.
-function ask.items_before(queue, time, limit)
-    local found, from = {}, '-'
-    while #found < limit do
-        local page = call('ZRANGEBYLEX', prefix .. 'queue:' .. queue, from, '+', 'LIMIT', 0, 500)
-        for _, member in ipairs(page) do
-            from = '(' .. member
-            local row = call('HGET', prefix .. 'items', string.sub(member, 17))
-            if row and #found < limit and tonumber(string.match(row, '^%-?%d+')) < time then
-                table.insert(found, row)
-            end
+function walks.items_before(limit, places, queue, time)
+    local rows = {}
+    local further = walk(prefix .. 'queue:' .. queue, places[1] or '-', '+', limit, function(member)
+        local row = call('HGET', prefix .. 'items', string.sub(member, 17))
+        if row and tonumber(string.match(row, '^%-?%d+')) < time then
+            table.insert(rows, row)
         end
-        if #page < 500 then
-            break
-        end
-    end
-    return found
+        return #rows == limit
+    end)
+    return rows, further
 end
 
 function ask.signal(id)
@@ -782,53 +840,58 @@ function ask.events(topic, after, limit)
 end
 
 -- The same about one entity, of one type or all.
-function ask.events_about(about, topic, after, limit, indexed)
+function ask.events_about(about, topic, after, limit)
     local positions = {}
-    if indexed then
-        local key = topic == '' and 'entity:' .. about or 'topic:' .. topic .. '\0' .. about
-        local found = call('ZRANGEBYSCORE', prefix .. key, '(' .. whole(after), '+inf', 'LIMIT', 0, limit)
-        for nth, member in ipairs(found) do
-            positions[nth] = tonumber(topic == '' and member or string.sub(member, 2))
-        end
-        return events_at(positions)
-    end
-    -- A run, whose timeline is short: read whole.
-    for _, member in ipairs(call('ZRANGE', prefix .. 'about:' .. about, 0, -1)) do
-        local position = tonumber(string.sub(member, 19))
-        if position > after then
-            table.insert(positions, position)
-        end
-    end
-    table.sort(positions)
-    local found = {}
-    for _, position in ipairs(positions) do
-        local event = event_at(position)
-        if event and (topic == '' or event[2][4] == topic) then
-            table.insert(found, event)
-            if #found == limit then
-                break
-            end
-        end
-    end
-    return found
-end
-
--- By when things happened, of all or about one entity.
-function ask.events_by_time(about, from, limit)
-    local key = about == '' and 'times' or 'about:' .. about
-    local positions = {}
-    for nth, member in ipairs(call('ZRANGEBYLEX', prefix .. key, from, '+', 'LIMIT', 0, limit)) do
-        positions[nth] = tonumber(string.sub(member, 19))
+    local key = topic == '' and 'entity:' .. about or 'topic:' .. topic .. '\0' .. about
+    local found = call('ZRANGEBYSCORE', prefix .. key, '(' .. whole(after), '+inf', 'LIMIT', 0, limit)
+    for nth, member in ipairs(found) do
+        positions[nth] = tonumber(topic == '' and member or string.sub(member, 2))
     end
     return events_at(positions)
 end
 
-function ask.queues()
-    local found = {}
-    for _, queue in ipairs(call('SMEMBERS', prefix .. 'queues')) do
-        table.insert(found, {queue, call('ZCARD', prefix .. 'queue:' .. queue)})
+-- Where all facts about a run are, after a place: in no order.
+function walks.facts(limit, places, about, after)
+    local positions = {}
+    local from, upto = timeline(about)
+    local further = walk(prefix .. 'timelines', places[1] or from, upto, 100, function(member)
+        if tonumber(string.sub(member, -16)) > after then
+            table.insert(positions, string.sub(member, -16))
+        end
+    end)
+    return positions, further
+end
+
+ask.events_at = events_at
+
+-- By when things happened, of all or about one entity; after a time and position, or ('') from the first on.
+function ask.events_by_time(about, after, limit)
+    local key, from, upto = 'times', '-', '+'
+    if about ~= '' then
+        key, from, upto = 'timelines', timeline(about)
     end
-    return found
+    if after ~= '' then
+        from = '(' .. (about ~= '' and about .. '\0' or '') .. after
+    end
+    local positions = {}
+    for nth, member in ipairs(call('ZRANGEBYLEX', prefix .. key, from, upto, 'LIMIT', 0, limit)) do
+        positions[nth] = tonumber(string.sub(member, -16))
+    end
+    return events_at(positions)
+end
+
+-- Those that hold something, and how many items. Some may be named twice.
+function walks.queues(limit, places)
+    if left <= 0 then
+        return {}, {places[1] or '0'}
+    end
+    local found = {}
+    local cursor, names = unpack(call('SSCAN', prefix .. 'queues', places[1] or '0', 'COUNT', math.min(left, 500)))
+    left = left - #names
+    for nth, queue in ipairs(names) do
+        found[nth] = {queue, call('ZCARD', prefix .. 'queue:' .. queue)}
+    end
+    return found, cursor == '0' and {} or {cursor}
 end
 
 -- --- the answers ---

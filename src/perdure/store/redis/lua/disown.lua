@@ -3,8 +3,8 @@
 local held = call('ZRANGEBYLEX', prefix .. 'held:' .. ARGV[1], '-', '+', 'LIMIT', 0, tonumber(ARGV[2]))
 for _, run in ipairs(held) do
     local key = prefix .. 'run:' .. run
-    call('HSET', key, 'fence', '0')
-    call('HINCRBY', key, 'change', 1)
+    local version, status, owner, _, ready, state = claim_parts(call('HGET', key, 'claim'))
+    call('HSET', key, 'claim', next_claim(version, status, owner, '0', ready, state))
     call('ZREM', prefix .. 'held:' .. ARGV[1], run)
 end
 if call('HDEL', prefix .. 'workers', ARGV[1]) == 1 then

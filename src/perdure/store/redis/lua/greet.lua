@@ -6,9 +6,29 @@
 -- the present epoch writes nothing.
 --
 -- ARGV: the schema that the caller writes, the oldest code that may use it, an id for a namespace that may be made or '',
--- the epoch that the caller has greeted before or '0'.
+-- the epoch that the caller has greeted before or '0', the commands that our scripts use.
 -- Answers: {'greeted', clock, server, epoch, began, commits, head, needed}, where `began` is the least that any epoch since
--- has begun with, or '' if there was none; {'foreign', type of the key}; {'nothing'}.
+-- has begun with, or '' if there was none; {'foreign', type of the key}; {'nothing'}; {'forbidden', commands}.
+
+-- Known since Redis 7.
+if redis.acl_check_cmd then
+    local forbidden = {}
+    for command in string.gmatch(ARGV[5], '%u+') do
+        local is_allowed
+        if command == 'TIME' or command == 'INFO' then
+            is_allowed = redis.acl_check_cmd(command)
+        else
+            is_allowed = redis.acl_check_cmd(command, prefix .. 'meta')
+        end
+        if not is_allowed then
+            table.insert(forbidden, command)
+        end
+    end
+    if #forbidden > 0 then
+        return {'forbidden', table.concat(forbidden, ' ')}
+    end
+end
+
 local kind = call('TYPE', prefix .. 'meta').ok
 if kind ~= 'none' and kind ~= 'hash' then
     return {'foreign', kind}
