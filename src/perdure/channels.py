@@ -177,7 +177,7 @@ class Signal(_Typed[T]):
         self.type = type
         self.codec = codec_for(type, where=f"the payload of signal {name!r}")
         self.buffer: BufferPolicy = buffer
-        self.ttl_us = None if ttl is None else parse_duration(ttl)
+        self.ttl_us = None if ttl is None else parse_duration(ttl, f"ttl of signal {name!r}")
         self.on_end: OnEnd = on_end
         self._clauses = (Clause(Condition("signal", name), self.codec, self),)
 
@@ -477,7 +477,7 @@ class Timer(_Fixed[TimedOut]):
 
 def timer(delay: Duration) -> Timer:
     """Wait no longer than this: `ctx.wait(approval | timer("48h"))` gives TimedOut() then."""
-    return Timer(Condition("timer", delay_us=parse_duration(delay)))
+    return Timer(Condition("timer", delay_us=parse_duration(delay, "timer")))
 
 
 class RunEnd(Waitable[T_co]):

@@ -71,14 +71,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.runner_every is not None:
             parse_cron(self.runner_every)
         if self.keep is not None:
-            parse_duration(self.keep)
+            parse_duration(self.keep, "keep")
         if self.keep_events is not None:
-            parse_duration(self.keep_events)
+            parse_duration(self.keep_events, "keep_events")
         if self.keep_events_max is not None:
             at_least("keep_events_max", self.keep_events_max, 1)
         if self.store_timeout_s == 0:
             raise BadValue("store_timeout", self.store_timeout, "must be more than nothing")
-        if parse_duration(self.lease) < limits.lease_us_min:
+        if parse_duration(self.lease, "lease") < limits.lease_us_min:
             at_least_s = limits.lease_us_min // 1_000_000
             raise BadValue("lease", self.lease, f"must be {at_least_s} s or more (lease_us_min)")
 
@@ -100,7 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def store_timeout_s(self) -> float:
-        return parse_duration(self.store_timeout) / 1_000_000
+        return parse_duration(self.store_timeout, "store_timeout") / 1_000_000
 
 
 class Engine(NamedTuple):

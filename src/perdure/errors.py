@@ -310,7 +310,7 @@ class RetryAfter(Exception):
     """Raise it in a step to say when to try again: RetryAfter("30s")."""
 
     def __init__(self, delay: Duration, message: str = "") -> None:
-        self.delay_us = parse_duration(delay)
+        self.delay_us = parse_duration(delay, "RetryAfter")
         super().__init__(message or f"try again after {delay}")
 
 

@@ -74,8 +74,7 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
     async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 (the API's word)
         """Wait for the end and give the result; raises RunFailed, RunCancelled, or TimeoutError."""
         if timeout is not None:
-            async with asyncio.timeout(parse_duration(timeout) / 1_000_000):
-                return await self.result()
+            return await self._result_within(timeout)
         hub = self._app._engine().coordinator.hub
         if self._ending.closed:  # the app was closed, and opened again since
             self._ending, self._fresh = hub.ending(self.run_id), False
@@ -88,6 +87,18 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
         if run is None:
             run = await hub.waiter(self.run_id, self._ending)
         return self._result_of(run)
+
+    async def _result_within(self, timeout: Duration) -> R_co:  # noqa: ASYNC109
+        bound = asyncio.timeout(parse_duration(timeout, "timeout") / 1_000_000)
+        try:
+            async with bound:
+                return await self.result()
+        except TimeoutError:
+            if not bound.expired():  # the store's, not ours
+                raise
+            raise TimeoutError(
+                f"run {self.run_id!r} has not ended within {timeout}; it goes on: ask for its status, or wait longer"
+            ) from None
 
     async def _look(self) -> None:
         """It may have ended where nobody told us, or have been retried since we were told."""

@@ -5,7 +5,7 @@ Whatever is wrong is refused here, before anything is written: the error names w
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 import msgspec
 
@@ -127,6 +127,9 @@ def new_start(
     """A start as it is submitted: nobody owns the run yet. `new_id` is for one that is given no id."""
     entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
     deadline_at, deadline_us = (None, None) if deadline is None else _deadline(deadline)
+    in_pool = workflow.pool if pool is None else pool_name(pool)
+    if not in_pool and (pool_key or priority):
+        _refuse_place(workflow.name, pool_key, priority)
     return ops.StartRun(
         run_id=new_id() if id is None else check_run_id(id),
         workflow=workflow.name,
@@ -140,9 +143,21 @@ def new_start(
         deadline_at=deadline_at,
         deadline_us=deadline_us,
         cancel_on=cancellers_of(workflow, input, entity or "") if workflow.cancel_on else None,
-        pool=workflow.pool if pool is None else pool_name(pool),
+        pool=in_pool,
         pool_key=pool_key and check_pool_key(pool_key),
         priority=priority and check_priority(priority),
+    )
+
+
+def _refuse_place(workflow: str, pool_key: Any, priority: Any) -> NoReturn:
+    """A place in no line: whoever gives one believes that it counts."""
+    name, value = ("pool_key", pool_key) if pool_key else ("priority", priority)
+    raise BadValue(
+        *(
+            name,
+            value,
+            f"says nothing without a pool: give pool=, or @app.workflow(pool=…) to {workflow!r}",
+        )
     )
 
 
@@ -150,7 +165,7 @@ def _deadline(deadline: datetime | Duration) -> tuple[int | None, int | None]:
     """A time, or a duration: that becomes a time by the store's own clock."""
     if isinstance(deadline, datetime):
         return from_datetime(deadline, "deadline"), None
-    deadline_us = parse_duration(deadline)
+    deadline_us = parse_duration(deadline, "deadline")
     if not deadline_us:
         raise BadValue("deadline", deadline, "must be more than nothing")
     return None, deadline_us

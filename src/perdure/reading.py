@@ -379,7 +379,7 @@ class Reading:
         Never what a consumer has still to read, unless it has not moved for 30 days, or with `force`.
         """
         engine = self._engine()
-        keep_us = None if older_than is None else parse_duration(older_than)
+        keep_us = None if older_than is None else parse_duration(older_than, "older_than")
         checked_flag("force", force)
         if keep is not None:
             at_least("keep", keep, 0)

@@ -196,9 +196,10 @@ def _checked_retry(name: str, retry: Retry) -> Retry:
 
 
 def _checked_timeout(name: str, timeout: Duration) -> int:
-    timeout_us = parse_duration(timeout)
+    what = f"timeout of step {name!r}"
+    timeout_us = parse_duration(timeout, what)
     if timeout_us == 0:
-        raise BadValue(f"timeout of step {name!r}", timeout, "must be more than nothing")
+        raise BadValue(what, timeout, "must be more than nothing")
     return timeout_us
 
 

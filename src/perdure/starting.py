@@ -41,7 +41,7 @@ def start_op(
     Unless it is not to be claimed, because nobody knows when it will be applied.
     """
     at = from_datetime(start_at) if isinstance(start_at, datetime) else None
-    delay = None if start_at is None or at is not None else parse_duration(start_at)  # type: ignore[arg-type]
+    delay = None if start_at is None or at is not None else parse_duration(start_at, "start_at")  # type: ignore[arg-type]
     op = new_start(
         *(engine.ids.ulid, workflow, input, id, key, tags, entity, deadline),
         *(pool, pool_key, priority),
@@ -63,7 +63,7 @@ def debounced(
     for name, given in others.items():
         if given is not None:
             raise BadValue("debounce", debounce, f"cannot be had with {name}=")
-    debounce_us = parse_duration(debounce)
+    debounce_us = parse_duration(debounce, "debounce")
     if not 0 < debounce_us <= limits.debounce_us_max:
         raise BadValue(
             "debounce", debounce, "must be more than nothing and at most 7 days (debounce_us_max)"
@@ -71,7 +71,7 @@ def debounced(
     if debounce_max is None:
         longest_us = min(debounce_us * limits.debounce_times_default, limits.debounce_us_max)
     else:
-        longest_us = parse_duration(debounce_max)
+        longest_us = parse_duration(debounce_max, "debounce_max")
     if not debounce_us <= longest_us <= limits.debounce_us_max:
         raise BadValue(
             "debounce_max",

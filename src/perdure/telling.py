@@ -364,7 +364,7 @@ class Telling:
         # What comes while we delete stays: else a busy producer would keep us here for ever.
         before = self._clock.now() + 1 if older_than is None else None
         if older_than is not None:
-            before = self._clock.now() - parse_duration(older_than)
+            before = self._clock.now() - parse_duration(older_than, "older_than")
         count, more = 0, True
         while more:
             op = ops.PurgeQueue(

@@ -543,7 +543,7 @@ async def test_history_tells_what_was_done_and_what_is_open(world: Any, app: App
 async def test_result_with_a_timeout(world: Any, app: App, waiter: Any) -> None:
     async with world(app) as w:
         run = await w.begin(waiter, id="a")
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="run 'a' has not ended within 10ms"):
             await run.result(timeout="10ms")
         await w.app.signal("a", go, 1)
         assert await run.result(timeout="10s") == 1

@@ -288,7 +288,7 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("items limit", lambda app: app.queue_items(jobs, limit=10**6), BadValue, "limit"),
     ("items cursor", lambda app: app.queue_items(jobs, after="x"), BadValue, "cursor"),
     ("purge name", lambda app: app.purge(""), BadValue, "is empty"),
-    ("purge age", lambda app: app.purge(jobs, older_than="x"), BadValue, "not understood"),
+    ("purge age", lambda app: app.purge(jobs, older_than="x"), BadValue, "older_than 'x'"),
     # addressing
     ("path type", lambda app: app.signal("a", go, 1, path=5), BadValue, "path 5 is a int"),
     ("path empty", lambda app: app.signal("a", go, 1, path=""), BadValue, "path '' is empty"),
@@ -372,7 +372,16 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
         BadValue,
         "no time zone",
     ),
-    ("start_at words", lambda app: app.start(flow, start_at="soon"), BadValue, "not understood"),
+    ("start_at words", lambda app: app.start(flow, start_at="soon"), BadValue, "start_at 'soon'"),
+    ("deadline words", lambda app: app.start(flow, deadline="soon"), BadValue, "deadline 'soon'"),
+    ("key without pool", lambda app: app.start(flow, pool_key="a"), BadValue, "without a pool"),
+    ("priority without pool", lambda app: app.start(flow, priority=1), BadValue, "without a pool"),
+    (
+        "debounce words",
+        lambda app: app.start(flow, debounce="soon", key="k"),
+        BadValue,
+        "debounce 'soon'",
+    ),
     ("start_at negative", lambda app: app.start(flow, start_at=-1), BadValue, "negative"),
     # listings
     ("limit zero", lambda app: app.runs(limit=0), BadValue, "page_rows_max"),
@@ -407,7 +416,7 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
         BadValue,
         "no time zone",
     ),
-    ("older_than", lambda app: app.find_waiting(go, older_than="long"), BadValue, "understood"),
+    ("older_than", lambda app: app.find_waiting(go, older_than="long"), BadValue, "older_than"),
     ("prune", lambda app: app.prune(), BadValue, "this app has no keep="),
     ("prune negative", lambda app: app.prune(-5), BadValue, "negative"),
     # durations

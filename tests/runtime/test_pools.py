@@ -494,7 +494,8 @@ async def test_unknown_pools_are_refused(app: App) -> None:
         ({"rate": "100"}, "such as"),
         ({"rate": "0/1m"}, "at least one"),
         ({"rate": 5}, "such as"),
-        ({"per_key_rate": "5/soon"}, "duration"),
+        ({"per_key_rate": "5/soon"}, "per_key_rate .*'soon' is no span of time"),
+        ({"rate": "5/m"}, "rate .*'m' is no span of time"),
         ({"rate": "5/0s"}, "at least one"),
     ],
 )

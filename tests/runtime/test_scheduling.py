@@ -535,7 +535,7 @@ class _Shared:
     ("every", "options", "match"),
     [
         ("0 7 * *", {}, "4 fields"),
-        ("0 0 31 2 *", {}, "day-of-month"),
+        ("0 0 31 2 *", {}, "never ticks"),
         ("0 0 7 * * *", {}, "seconds are not scheduled"),
         ("*/5 * * * * ", {"zone": "Europe/Atlantis"}, "time zone 'Europe/Atlantis'"),
         ("61 * * * *", {}, "bad minute"),

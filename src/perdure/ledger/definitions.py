@@ -317,7 +317,7 @@ def _checked_missing(missing: Any) -> Missing:
 
 
 def _checked_within(within: Any) -> int:
-    within_us = parse_duration(within)
+    within_us = parse_duration(within, "within")
     if within_us == 0:
         raise BadValue("within", within, "must be more than nothing")
     return within_us

@@ -152,16 +152,25 @@ def _offset(zone: tzinfo, moment: datetime) -> timedelta:
 def _parsed(text: str, zone: str) -> Cron:
     fields = _expanded(text)
     _zone_of(zone)
+    if not _ticks(text, fields):
+        raise BadValue("cron", text, f"never ticks: no such day comes; {_forms}")
+    return Cron(fields, zone)
+
+
+def _ticks(text: str, fields: str) -> bool:
+    """Whether there is a day for it; BadValue if a field is wrong by itself."""
     try:
         # Some say nothing wrong in any one field and still have no day, such as the fifth Monday of a
         # February that has to be a 31st; only looking for it tells.
-        next(CronSim(fields, _tried_from))
+        return next(CronSim(fields, _tried_from), None) is not None
     except CronSimError as error:
+        minute, hour, day, month, weekday = fields.split()
+        if "day-of-month" in str(error) and month != "*":
+            # cronsim says the same of a 31st of February; this refuses only what is a day of no month.
+            _ticks(text, f"{minute} {hour} {day} * {weekday}")
+            return False
         problem = str(error).replace("Bad ", "has a bad ").replace("Wrong", "has the wrong")
         raise BadValue("cron", text, f"{problem}; {_forms}") from None
-    except StopIteration:
-        raise BadValue("cron", text, f"never ticks: no such day comes; {_forms}") from None
-    return Cron(fields, zone)
 
 
 def _expanded(text: str) -> str:

@@ -34,39 +34,37 @@ _number = r"[0-9]{1,20}(?:\.[0-9]{1,20})?"
 _text = re.compile("".join(rf"(?:({_number})\s?{unit}(?![a-z])\s?)?" for unit in _unit_us))
 
 
-def parse_duration(value: Duration) -> int:
-    """Whole microseconds; zero is allowed, a negative one and more than ten years are not."""
-    us = _microseconds(value)
+def parse_duration(value: Duration, what: str = "duration") -> int:
+    """Whole microseconds; zero is allowed, a negative one and more than ten years are not. `what` an error names."""
+    us = _microseconds(value, what)
     if us < 0:
-        raise BadValue("duration", value, f"is negative; {_forms}")
+        raise BadValue(what, value, f"is negative; {_forms}")
     if us > duration_us_max:
-        raise BadValue("duration", value, "is longer than ten years (duration_us_max)")
+        raise BadValue(what, value, "is longer than ten years (duration_us_max)")
     return us
 
 
-def _microseconds(value: Duration) -> int:
+def _microseconds(value: Duration, what: str) -> int:
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     if isinstance(value, str):
-        return _parse_text(value)
+        return _parse_text(value, what)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadValue("duration", value, f"is a {type(value).__name__}; {_forms}")
+        raise BadValue(what, value, f"is a {type(value).__name__}; {_forms}")
     if isinstance(value, int):
         return value * 1_000_000
     if not math.isfinite(value):
-        raise BadValue("duration", value, f"is not finite; {_forms}")
+        raise BadValue(what, value, f"is not finite; {_forms}")
     return round(Fraction(value) * 1_000_000)
 
 
 # Programs write a handful of durations and use them all day.
 @functools.lru_cache(maxsize=1024)
-def _parse_text(text: str) -> int:
+def _parse_text(text: str, what: str) -> int:
     if len(text) > duration_chars_max:
-        raise BadValue(
-            "duration", text, f"is longer than {duration_chars_max} characters; {_forms}"
-        )
+        raise BadValue(what, text, f"is longer than {duration_chars_max} characters; {_forms}")
     match = _text.fullmatch(text.strip())
     if match is None or match.lastindex is None:
-        raise BadValue("duration", text, f"is not understood; {_forms}")
+        raise BadValue(what, text, f"is not understood; {_forms}")
     parts = zip(match.groups(), _unit_us.values(), strict=True)
     return round(sum(Fraction(number) * unit for number, unit in parts if number))

@@ -29,8 +29,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue("factor", self.factor, "must be a number from 1 to 1000")
         if not _is_between(0, self.jitter, 1):
             raise BadValue("jitter", self.jitter, "must be a number from 0 to 1")
-        parse_duration(self.backoff)
-        parse_duration(self.max_backoff)
+        parse_duration(self.backoff, "backoff")
+        parse_duration(self.max_backoff, "max_backoff")
 
 
 def _is_between(least: float, value: object, most: float) -> bool:

@@ -56,7 +56,11 @@ def parse_rate(what: str, text: str | None) -> Rate | None:
     match = _rate.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise BadValue(what, text, form)
-    count, period_us = int(match[1]), parse_duration(match[2])
+    try:
+        count, period_us = int(match[1]), parse_duration(match[2])
+    except BadValue:
+        # Most likely "5/m": five a minute is "5/1m".
+        raise BadValue(what, text, f"{form}: {match[2]!r} is no span of time") from None
     if count < 1 or period_us < count:
         raise BadValue(what, text, f"{form}: at least one, and no more than one in a microsecond")
     return Rate(count, period_us, f"{match[1]}/{match[2]}")

@@ -58,6 +58,9 @@ class Options(NamedTuple):
         return without_password(self.url)
 
 
+_unknown_option = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
 def parse_url(url: str) -> Options:
     """Raises StoreRefused for what no client could use."""
     try:
@@ -80,7 +83,9 @@ def parse_url(url: str) -> Options:
         BlockingConnectionPool.from_url(plain).make_connection()  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, AttributeError, exceptions.RedisError) as error:
         # Other errors than of an unknown option may repeat a part of the password.
-        why = f": {error}" if isinstance(error, TypeError) else ""
+        unknown = _unknown_option.search(str(error)) if isinstance(error, TypeError) else None
+        ours = "there are durability=, notify= and those of redis-py"
+        why = "" if unknown is None else f": it has no option {unknown[1]!r}; {ours}"
         raise StoreRefused(f"{without_password(url)!r} is no address of a Redis{why}") from None
     return Options(plain, relaxed, notify)
 
