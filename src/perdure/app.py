@@ -565,11 +565,8 @@ class App(Telling, Reading, Scheduling, Pooling):
         """Who waits for a signal, optionally for longer than a span of time."""
         limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
-        before = (
-            None
-            if older_than is None
-            else self._clock.now() - parse_duration(older_than, "older_than")
-        )
+        age_us = None if older_than is None else parse_duration(older_than, "older_than")
+        before = None if age_us is None else self._clock.now() - age_us
         seen = decode_cursor(after, tuple[int, str, str, int]) if after is not None else None
         rows = await self._engine().store.find_waiting(name, before, seen, limit + 1)
         return page(rows, limit, waiting, watcher_place)
@@ -583,11 +580,9 @@ class App(Telling, Reading, Scheduling, Pooling):
     async def prune(self, older_than: Duration | None = None) -> int:
         """Delete runs that finished longer ago than this (default: `keep=`), in bounded chunks."""
         engine = self._engine()
-        age_us = (
-            self._settings.keep_us
-            if older_than is None
-            else parse_duration(older_than, "older_than")
-        )
+        age_us = self._settings.keep_us
+        if older_than is not None:
+            age_us = parse_duration(older_than, "older_than")
         if age_us is None:
             raise BadValue("older_than", None, "is needed: this app has no keep=")
         return await prune_older(engine.coordinator, self._clock, age_us)

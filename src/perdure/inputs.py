@@ -152,13 +152,8 @@ def new_start(
 def _refuse_place(workflow: str, pool_key: Any, priority: Any) -> NoReturn:
     """A place in no line: whoever gives one believes that it counts."""
     name, value = ("pool_key", pool_key) if pool_key else ("priority", priority)
-    raise BadValue(
-        *(
-            name,
-            value,
-            f"says nothing without a pool: give pool=, or @app.workflow(pool=…) to {workflow!r}",
-        )
-    )
+    cure = f"give pool=, or @app.workflow(pool=…) to {workflow!r}"
+    raise BadValue(name, value, f"says nothing without a pool: {cure}")
 
 
 def _deadline(deadline: datetime | Duration) -> tuple[int | None, int | None]:
