@@ -9,6 +9,7 @@ server gets another user, because a server may refuse to be root. Plain blocking
 import os
 import pwd
 import secrets
+import select
 import signal
 import socket
 import subprocess
@@ -46,6 +47,8 @@ class ServerProcess(ABC):
         self._log = self.path / "log"
         self._pid_file = premises.path / f"{self.path.name}.pid"
         self._process: subprocess.Popen[bytes] | None = None
+        # A pipe that the server and all it starts inherit: this end is read to its end when the last is gone.
+        self._last_words = -1
         hand_over(self.path)
 
     # --- what a kind of server says -----------------------------------------------------------------
@@ -95,10 +98,10 @@ class ServerProcess(ABC):
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it by SIGKILL, as a crash would.
+        """End it by SIGKILL, as a crash would, and wait until nobody of it is left.
 
-        Processes that it had started may live a moment longer and even finish what they were doing; the next start
-        waits for their end.
+        Processes that it had started live a moment longer, finish what they were doing, and may even answer what is
+        asked next: whoever wants the server away wants them away too.
         """
         self._end(signal.SIGKILL)
 
@@ -146,16 +149,21 @@ class ServerProcess(ABC):
         raise ServerFailed(f"{self.kind} ended while it started:\n{said}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        with open(self._log, "ab") as log:
-            process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C in a terminal goes to the tests alone, which decide what ends when.
-                start_new_session=True,
-                **surroundings(self.path),
-            )
+        self._last_words, held = os.pipe()
+        try:
+            with open(self._log, "ab") as log:
+                process = subprocess.Popen(
+                    self.command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[held],
+                    # Ctrl-C in a terminal goes to the tests alone, which decide what ends when.
+                    start_new_session=True,
+                    **surroundings(self.path),
+                )
+        finally:
+            os.close(held)
         self._pid_file.write_text(str(process.pid))
         return process
 
@@ -168,6 +176,10 @@ class ServerProcess(ABC):
             process.kill()
             process.wait()
             raise ServerFailed(f"{self.kind} did not end:\n{self.log[-4000:]}") from None
+        else:
+            # What it had started ends by itself; if not, the next start would wait for it in vain.
+            if not select.select([self._last_words], [], [], patience_s)[0]:
+                raise ServerFailed(f"{self.kind} left processes behind:\n{self.log[-4000:]}")
         finally:
             self._forget()
 
@@ -177,6 +189,7 @@ class ServerProcess(ABC):
 
     def _forget(self) -> None:
         self._pid_file.unlink()
+        os.close(self._last_words)
         self._process = None
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -108,6 +109,21 @@ async def test_a_stopped_server_leaves_no_process(premises: Premises) -> None:
         connection.terminate()
     assert wait_for(lambda: not any(map(alive, pids)), patience_s)
     assert not listens(server.port)
+
+
+def test_of_a_killed_server_nobody_is_left_who_could_answer(
+    postgres_process: PostgresProcess,
+) -> None:
+    """Not even who was busy: it would hold the memory that all of them share, and the next start would fail."""
+    address = postgres_process.address
+    active = "select from pg_stat_activity where state = 'active' and pid <> pg_backend_pid()"
+    with ThreadPoolExecutor(1) as thread:
+        busy = thread.submit(address.fetch, "select count(*) from generate_series(1, 3e6)")
+        assert wait_for(lambda: len(address.fetch(active)) == 1, patience_s)
+        postgres_process.kill()
+        postgres_process.start()
+        assert "shared memory block" not in postgres_process.log
+        busy.exception()
 
 
 async def test_a_server_takes_settings(premises: Premises) -> None:
