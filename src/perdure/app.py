@@ -6,9 +6,11 @@ An app belongs to the event loop that entered it; `App(…, worker=False)` is a 
 A verb here checks what it was given, asks the engine, and gives its answer a public form. How an engine is opened,
 closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`; how one goes with
 a transaction of the caller's, in `posting`; what concerns events and queues, in `telling`; readers of the ledger, in
-`reading`; schedules, in `scheduling`. Time and chance are asked of the system here and nowhere below.
+`reading`; schedules, in `scheduling`; approvals, in `approving`; questions to a run, in `asking`; runs as documents, in
+`carrying`. Time and chance are asked of the system here and nowhere below.
 """
 
+import os
 import random
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -18,6 +20,9 @@ from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, overload
 
 import msgspec
 
+from perdure.approving import Approving
+from perdure.asking import Asking
+from perdure.carrying import Carrying
 from perdure.channels import Plain, Signal
 from perdure.coordinator.wake import RunEnding
 from perdure.engine import Engine, Life, Settings
@@ -34,6 +39,8 @@ from perdure.inputs import (
     encoded_input,
 )
 from perdure.ledger.definitions import Readers
+from perdure.ledger.health import served_by
+from perdure.links import SECRET_VARIABLE, Secrets, checked_secrets
 from perdure.model import limits, ops
 from perdure.model.clock import Clock, SystemClock
 from perdure.model.codec import Codec, codec_for
@@ -42,6 +49,7 @@ from perdure.model.ids import Ids
 from perdure.model.limits import BadValue, check_entity, check_name, check_run_id
 from perdure.model.outcomes import Accepted, Queued, Refusal, Sent, Started
 from perdure.model.policy import Retry
+from perdure.model.records import WatcherRecord
 from perdure.model.status import Status
 from perdure.pooling import Pooling, pool_row, slot_waits
 from perdure.pools import Pool, checked_pools
@@ -58,10 +66,10 @@ from perdure.registry import (
 )
 from perdure.registry import step as free_step
 from perdure.scheduling import Scheduling
-from perdure.sending import SentOrNot, accepted, send_again, send_many, send_op
+from perdure.sending import SentOrNot, accepted, answer_op, send_again, send_many, send_op
 from perdure.starting import debounced, listener, start_op
 from perdure.store import open_store
-from perdure.store.base import RunFilter, Store
+from perdure.store.base import RunFilter, Store, WatcherPlace
 from perdure.store.urls import without_password
 from perdure.telling import Telling
 from perdure.upkeep import prune_older
@@ -79,7 +87,9 @@ from perdure.views import (
     run_info,
     signal_status,
     waiting,
+    waiting_for_worker,
     waiting_in_line,
+    waits,
     watcher_place,
 )
 
@@ -95,7 +105,7 @@ AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 _credentials = re.compile(r"//[^/]*@")
 
 
-class App(Telling, Reading, Scheduling, Pooling):
+class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
     """Your workflows on a store. Use it as `async with app:`."""
 
     def __init__(
@@ -117,6 +127,7 @@ class App(Telling, Reading, Scheduling, Pooling):
         runner_every: str | None = None,
         keep_events: Duration | None = None,
         keep_events_max: int | None = None,
+        secret: Secrets | str | bytes | Sequence[str | bytes] | None = None,
         clock: Clock | None = None,
         seed: int | None = None,
     ) -> None:
@@ -141,6 +152,7 @@ class App(Telling, Reading, Scheduling, Pooling):
             runner_every=runner_every,
             keep_events=keep_events,
             keep_events_max=keep_events_max,
+            secret=None if secret is None else checked_secrets(secret),
             clock=self._clock,
             seed=seed,
         )
@@ -262,6 +274,13 @@ class App(Telling, Reading, Scheduling, Pooling):
             return random.Random(random.SystemRandom().getrandbits(128))
         return random.Random(f"{seed}/{self._openings}")
 
+    def _secrets(self) -> Secrets | None:
+        """What links are signed with: given to the app, or by the environment."""
+        if self._settings.secret is not None:
+            return self._settings.secret
+        given = os.environ.get(SECRET_VARIABLE, "").split()
+        return checked_secrets(given) if given else None
+
     # --- starting ---
 
     @overload
@@ -317,6 +336,7 @@ class App(Telling, Reading, Scheduling, Pooling):
     ) -> RunHandle[R] | Accepted:
         """Start a run, or find it: the same id or key gives the run that exists (`created` is False then).
 
+        A run keeps the version of its workflow; of a mere name the newest is taken.
         If it has not ended by its `deadline` it is cancelled; a duration counts from when it may begin. With
         `debounce="5s"` it begins so long after the last call with this key, with the input of that call, and no later
         than `debounce_max` after the first.
@@ -474,6 +494,16 @@ class App(Telling, Reading, Scheduling, Pooling):
             return await post(engine, connection, op, self._clock.now())
         return accepted(await engine.coordinator.submit(op), op.name, op.run_id)
 
+    async def _retry_op(self, run_id: str, path: str | None, payload: Any) -> ops.Retry:
+        """A retry, from what the caller of `run.retry` gave."""
+        if payload is msgspec.UNSET:
+            return ops.Retry(run_id=run_id, path=None if path is None else checked_id("path", path))
+        if path is None:
+            raise BadValue(
+                "payload", payload, "says nothing without the path of the wait it answers"
+            )
+        return await answer_op(self._engine(), run_id, checked_id("path", path), payload)
+
     async def signal_many(
         self, sends: Iterable[tuple[str, Signal[Any] | str, Any]]
     ) -> list[SentOrNot]:
@@ -550,26 +580,55 @@ class App(Telling, Reading, Scheduling, Pooling):
             raise RunNotFound(run_id)
         if run.line_at is not None:
             pool = await pool_row(store, run.pool)
-            waits = await slot_waits(store, pool, [run], self._clock.now())
-            return [waiting_in_line(waits[run_id])]
-        return [waiting(one) for one in await store.waiting(run_id) if not one.is_standing]
+            in_line = await slot_waits(store, pool, [run], self._clock.now())
+            return [waiting_in_line(in_line[run_id])]
+        if run.status == "ready" and (run.ready_at or 0) <= self._clock.now():
+            served = served_by(await store.workers())
+            return [] if (run.workflow, run.version) in served else [waiting_for_worker(run)]
+        return waits(await store.waiting(run_id))
 
     async def find_waiting(
         self,
         signal: Signal[Any] | str,
         *,
+        path: str | None = None,
         older_than: Duration | None = None,
         limit: int = limits.page_rows_default,
         after: str | None = None,
     ) -> Page[Waiting]:
-        """Who waits for a signal, optionally for longer than a span of time."""
+        """Who waits for a signal, optionally at one path, or for longer than a span of time."""
         limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
         age_us = None if older_than is None else parse_duration(older_than, "older_than")
         before = None if age_us is None else self._clock.now() - age_us
         seen = decode_cursor(after, tuple[int, str, str, int]) if after is not None else None
-        rows = await self._engine().store.find_waiting(name, before, seen, limit + 1)
+        store = self._engine().store
+        if path is None:
+            rows = await store.find_waiting(name, before, seen, limit + 1)
+        else:
+            rows = await self._waiting_at(
+                store, name, checked_id("path", path), before, seen, limit
+            )
         return page(rows, limit, waiting, watcher_place)
+
+    async def _waiting_at(
+        self,
+        store: Store,
+        name: str,
+        path: str,
+        before: int | None,
+        seen: WatcherPlace | None,
+        limit: int,
+    ) -> list[WatcherRecord]:
+        """Those at one path: nearly all who wait for a name do so at the same one, so no index has it."""
+        found: list[WatcherRecord] = []
+        while len(found) <= limit:
+            rows = await store.find_waiting(name, before, seen, limits.page_rows_max)
+            found += [one for one in rows if one.path == path]
+            if len(rows) < limits.page_rows_max:
+                break
+            seen = watcher_place(rows[-1])
+        return found[: limit + 1]
 
     async def _require(self, store: Store, run_id: str) -> None:
         if await store.run(check_run_id(run_id)) is None:

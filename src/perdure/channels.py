@@ -21,6 +21,7 @@ from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Event
 from perdure.model.limits import BadValue, check_entity, check_name
+from perdure.model.policy import Retry
 from perdure.model.records import (
     BufferPolicy,
     ChannelRecord,
@@ -68,6 +69,10 @@ class Clause(msgspec.Struct, frozen=True):
     channel: "Topic[Any] | Queue[Any] | None" = None
     # Asked of each payload; what it says no to is passed over.
     where: Callable[[Any], object] | None = None
+
+    @property
+    def asks_people(self) -> bool:
+        return self.condition.kind == "approval"
 
 
 class Waitable(Generic[T_co]):
@@ -134,9 +139,24 @@ class Signal(_Typed[T]):
     buffer: what is kept of signals that come before the run waits: "latest" (one slot, the last one),
     "first" (one slot, the first one; later ones are refused: an atomic claim), "all" (in order).
     ttl: how long a buffered one stays valid. on_end: "dead_letter" keeps what a finished run never took.
+    announce: tell the ledger, as `signal.waiting`, when a run begins to wait for it; a play always does.
+
+    As a part of a play it has handlers: `on_receive(ctx, state, payload)`, tried again as `retry` says;
+    `on_timeout(ctx, state)` after `timeout`, without which the play fails then; `condition(state)`, asked once, on the
+    way in. They count in plays alone: code that awaits a signal does these things itself.
     """
 
-    __slots__ = ("buffer", "on_end", "ttl_us")
+    __slots__ = (
+        "announce",
+        "buffer",
+        "condition",
+        "on_end",
+        "on_receive",
+        "on_timeout",
+        "retry",
+        "timeout_us",
+        "ttl_us",
+    )
 
     @overload
     def __init__(
@@ -147,6 +167,12 @@ class Signal(_Typed[T]):
         buffer: BufferPolicy = "latest",
         ttl: Duration | None = None,
         on_end: OnEnd = "discard",
+        announce: bool = False,
+        on_receive: Callable[[Any, Any, T], object] | None = None,
+        timeout: Duration | None = None,
+        on_timeout: Callable[[Any, Any], object] | None = None,
+        condition: Callable[..., object] | None = None,
+        retry: Retry | None = None,
     ) -> None: ...
 
     @overload
@@ -158,6 +184,12 @@ class Signal(_Typed[T]):
         buffer: BufferPolicy = "latest",
         ttl: Duration | None = None,
         on_end: OnEnd = "discard",
+        announce: bool = False,
+        on_receive: Callable[[Any, Any, Any], object] | None = None,
+        timeout: Duration | None = None,
+        on_timeout: Callable[[Any, Any], object] | None = None,
+        condition: Callable[..., object] | None = None,
+        retry: Retry | None = None,
     ) -> None: ...
 
     def __init__(
@@ -168,6 +200,12 @@ class Signal(_Typed[T]):
         buffer: BufferPolicy = "latest",
         ttl: Duration | None = None,
         on_end: OnEnd = "discard",
+        announce: bool = False,
+        on_receive: Callable[[Any, Any, Any], object] | None = None,
+        timeout: Duration | None = None,
+        on_timeout: Callable[[Any, Any], object] | None = None,
+        condition: Callable[..., object] | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self.name = check_name("signal", name)
         if buffer not in ("latest", "first", "all"):
@@ -179,6 +217,20 @@ class Signal(_Typed[T]):
         self.buffer: BufferPolicy = buffer
         self.ttl_us = None if ttl is None else parse_duration(ttl, f"ttl of signal {name!r}")
         self.on_end: OnEnd = on_end
+        if not isinstance(announce, bool):
+            raise BadValue("announce", announce, "must be True or False")
+        if retry is not None and not isinstance(retry, Retry):
+            raise BadValue(
+                f"retry of signal {name!r}", retry, "must be a policy: Retry(attempts=…)"
+            )
+        self.announce = announce
+        self.on_receive = on_receive
+        self.timeout_us = (
+            None if timeout is None else parse_duration(timeout, f"timeout of signal {name!r}")
+        )
+        self.on_timeout = on_timeout
+        self.condition = condition
+        self.retry = retry
         self._clauses = (Clause(Condition("signal", name), self.codec, self),)
 
     def is_like(self, other: "Signal[Any]") -> bool:
@@ -400,6 +452,8 @@ def _words(condition: Condition) -> str:
             return f"Topic({condition.target!r}){about}"
         case "run":
             return f"ended({condition.target!r})"
+        case "approval":
+            return f"approval({condition.target!r})"
         case "signal" | "queue":
             return f"{condition.kind.capitalize()}({condition.target!r})"
 

@@ -26,6 +26,7 @@ from perdure.ledger.consumers import Consumers
 from perdure.ledger.definitions import Readers
 from perdure.ledger.expressions import compile_filter
 from perdure.ledger.filters import Matcher
+from perdure.links import Secrets
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
 from perdure.model.cron import Cron, parse_cron
@@ -62,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runner_every: str | None
     keep_events: Duration | None
     keep_events_max: int | None
+    secret: Secrets | None
 
     def __post_init__(self) -> None:
         at_least("resident", self.resident, 0)

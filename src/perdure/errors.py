@@ -2,18 +2,23 @@
 
 PerdureError
 ├── RunNotFound, RunFinished, RunFailed, RunCancelled
-├── BadValue, BadHint, InvalidPayload, UnknownSignal, UnknownWorkflow, Conflict
+├── BadValue, BadHint, InvalidPayload, UnknownSignal, UnknownWorkflow, Conflict, BadDocument
 ├── BadExpression (also a ValueError), ExpressionFailed, ExpressionsUnavailable
-├── AmbiguousSignal, SignalTaken, SignalClosed, NotWaiting, Overloaded
-├── StepFailed, WaitTimeout (also a TimeoutError)
+├── AmbiguousSignal, SignalTaken, SignalClosed, SignalLost, NotWaiting, NotAsked, Overloaded
+├── StepFailed, WaitTimeout (also a TimeoutError), RollbackFailed
+├── BadPlay (also a ValueError), StateConflict
 ├── NonDeterminism, Undecodable, ForeignAwait
 ├── UnknownConsumer, UnknownSubscription, UnknownSchedule, UnknownPool, CursorTooOld, BatchClosed
+├── ApprovalNotFound, ApprovalClosed, ApprovalExpired, RunPaused, NotAllowed, BadLink, LinkExpired
 ├── OutcomeUnknown, StoreRefused
 └── NotRunning, WrongLoop, AfterFork
 Permanent, RetryAfter          raised by users inside steps
 Evicted                        a BaseException: never caught by user code that catches Exception
 """
 
+from datetime import datetime
+
+from perdure.model.clock import to_datetime
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import shown
 from perdure.model.outcomes import Finished, NotFound, Refusal
@@ -152,6 +157,14 @@ class Conflict(PerdureError):
     """The same id, key or name was used before for something else; nothing was stored."""
 
 
+class BadDocument(PerdureError, ValueError):
+    """What was to be imported is no run that was exported: the problem, and where in it. Nothing was stored."""
+
+    def __init__(self, problem: str, where: str = "") -> None:
+        self.problem, self.where = problem, where
+        super().__init__(f"the document{f', {where},' if where else ''} {problem}")
+
+
 class BadExpression(PerdureError, ValueError):
     """An expression that cannot be accepted: its text, the problem, and where in it ("line 1, column 4")."""
 
@@ -202,7 +215,107 @@ class SignalTaken(PerdureError):
 
 
 class SignalClosed(PerdureError):
-    """The place that waited for this signal has been passed."""
+    """The place of a play that takes this signal has been passed: it was received, timed out, or skipped."""
+
+    def __init__(self, name: str, run_id: str, why: str) -> None:
+        self.name, self.run_id, self.why = name, run_id, why
+        super().__init__(f"run {run_id!r} takes no {name!r} any more: {why}; nothing was stored")
+
+
+class SignalLost(PerdureError):
+    """app.ask: the signal was accepted, and no answer will come any more: it was replaced, has expired, or no wait
+    could take it."""
+
+    def __init__(self, signal_id: str, name: str, run_id: str, state: str) -> None:
+        self.signal_id, self.name, self.run_id, self.state = signal_id, name, run_id, state
+        how = state.replace("_", " ")
+        super().__init__(
+            f"signal {name!r} to run {run_id!r} was accepted as {signal_id!r} and is {how} by now: nobody will answer "
+            'it. Ask again with another key; a signal that several ask by is best declared with buffer="all"'
+        )
+
+
+class NotAsked(PerdureError):
+    """ctx.reply where the code has received no signal that it could answer."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"ctx.reply in run {run_id!r}: this branch of the code has received no signal in this generation that it "
+            "could answer; await ctx.wait(signal) first, in this branch or before the gather that began it"
+        )
+
+
+class ApprovalNotFound(PerdureError, LookupError):
+    """Nothing is known of such an approval (any more), or its run does not ask yet: `reason` says so then."""
+
+    def __init__(self, approval_id: str, reason: str | None = None) -> None:
+        self.approval_id, self.reason = approval_id, reason
+        super().__init__(
+            f"approval {approval_id!r} is not open: {reason}"
+            if reason is not None
+            else f"there is no approval {approval_id!r}, or its run has continued or was pruned since; `await "
+            "app.approvals()` lists those that are open"
+        )
+
+
+class ApprovalClosed(PerdureError):
+    """The approval takes no answer any more. `state` is decided, timed_out or withdrawn; `by` and `choice` are of the
+    decision that counts."""
+
+    def __init__(
+        self,
+        approval_id: str,
+        state: str,
+        reason: str,
+        *,
+        by: str | None = None,
+        choice: str | None = None,
+    ) -> None:
+        self.approval_id, self.state, self.reason = approval_id, state, reason
+        self.by, self.choice = by, choice
+        super().__init__(f"approval {approval_id!r} is closed: {reason}")
+
+
+class ApprovalExpired(PerdureError):
+    """Nobody may answer any more, though the run goes on waiting until its own timeout."""
+
+    def __init__(self, approval_id: str, expires_at: datetime) -> None:
+        self.approval_id, self.expires_at = approval_id, expires_at
+        super().__init__(f"approval {approval_id!r} has expired, at {expires_at.isoformat()}")
+
+
+class RunPaused(PerdureError):
+    """The run is paused, so it takes no decision now."""
+
+    def __init__(self, run_id: str, reason: str = "") -> None:
+        self.run_id, self.reason = run_id, reason
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f"run {run_id!r} is paused{why}, and takes no decision meanwhile: resume it, then decide"
+        )
+
+
+class NotAllowed(PerdureError):
+    """Who answered is not among those who may. `who` are those."""
+
+    def __init__(self, by: str, who: tuple[str, ...]) -> None:
+        self.by, self.who = by, who
+        super().__init__(f"{by!r} may not answer this; who may: {', '.join(who)}")
+
+
+class BadLink(PerdureError, ValueError):
+    """A link that was not made with a secret of this app, or was changed on its way."""
+
+
+class LinkExpired(PerdureError):
+    """The link was good until then."""
+
+    def __init__(self, expires_at: datetime) -> None:
+        self.expires_at = expires_at
+        super().__init__(
+            f"this link was good until {expires_at.isoformat()}: ask for a new one, or answer with app.decide"
+        )
 
 
 class NotWaiting(PerdureError):
@@ -239,6 +352,41 @@ class WaitTimeout(PerdureError, TimeoutError):
         super().__init__(f"the wait at {path!r} ran out of time")
 
 
+class RollbackFailed(PerdureError):
+    """A saga failed, and so did some of what was to undo it: which, and what had failed first.
+
+    All the others were undone. `run.retry()` tries again those that failed.
+    """
+
+    def __init__(self, failed: list[tuple[str, str]], first: str) -> None:
+        self.failed, self.first = failed, first
+        listed = "; ".join(f"{path!r}: {words}" for path, words in failed)
+        super().__init__(
+            f"could not be rolled back at {listed}. What had failed first: {first}. `await run.retry()` tries the "
+            "roll-back again"
+        )
+
+
+class BadPlay(PerdureError, ValueError):
+    """A play that cannot be performed: everything that is wrong with it, at once."""
+
+    def __init__(self, name: str, problems: list[str]) -> None:
+        self.name, self.problems = name, problems
+        listed = "".join(f"\n  - {one}" for one in problems)
+        super().__init__(f"play {name!r} cannot be performed:{listed}")
+
+
+class StateConflict(PerdureError):
+    """Branches of a chorus changed the same field of the state: which field, and which branches."""
+
+    def __init__(self, chorus: str, field: str, branches: list[str]) -> None:
+        self.chorus, self.field, self.branches = chorus, field, branches
+        super().__init__(
+            f"the branches {', '.join(branches)} of chorus {chorus!r} all changed the field {field!r} of the state: "
+            "give each branch fields of its own, and put them together after the chorus"
+        )
+
+
 class NonDeterminism(PerdureError):
     """A replay met other code than the one that recorded the history."""
 
@@ -246,7 +394,7 @@ class NonDeterminism(PerdureError):
         self.path, self.recorded, self.asked = path, recorded, asked
         super().__init__(
             f"at {path!r} the history holds {recorded}, but the code asked for {asked}: the workflow changed "
-            "under a living run. Put the old code back and resume the run, or terminate it"
+            "under a living run. Put the old code back and resume the run, fork it from before that, or terminate it"
         )
 
 
@@ -335,11 +483,13 @@ def _by_code(
     match code:
         case "taken":
             return SignalTaken(name, run_id)
+        case "closed":
+            return SignalClosed(name, run_id, detail)
         case "not_waiting":
             return NotWaiting(name, run_id)
         case "ambiguous":
             return AmbiguousSignal(name, paths)
-        case "full" | "too_much_published":
+        case "full" | "too_much_published" | "too_many_streams":
             return Overloaded(detail)
         case "invalid_payload":
             return InvalidPayload(detail, list(paths))
@@ -357,6 +507,17 @@ def _by_code(
             return UnknownPool(detail)
         case "cursor_too_old":
             return CursorTooOld(name, int(detail))
+        case "no_step":
+            known = ", ".join(paths) or "none"
+            return Conflict(f"{detail} to begin with; it has: {known}")
+        case "approval_expired":
+            return ApprovalExpired(name, to_datetime(int(detail)))
+        case "link_expired":
+            return LinkExpired(to_datetime(int(detail)))
+        case "not_allowed":
+            return NotAllowed(name, paths)
+        case "paused":
+            return RunPaused(run_id, detail)
         case _:
             return Conflict(detail)
 

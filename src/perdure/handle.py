@@ -1,7 +1,9 @@
 """A handle on one run: see it, wait for it, steer it."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -14,17 +16,24 @@ from perdure.errors import (
     Undecodable,
     refusal_error,
 )
+from perdure.following import infos, items
+from perdure.inputs import checked_flag, checked_position
 from perdure.model import ops
-from perdure.model.codec import BadPayload, Codec
+from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
-from perdure.model.limits import check_reason
+from perdure.model.limits import BadValue, check_name, check_reason
 from perdure.model.outcomes import Steered, SteerOutcome
-from perdure.model.records import ErrorRecord, RunRecord
+from perdure.model.records import ErrorRecord, RunRecord, StepRecord
 from perdure.model.status import TERMINAL, Status
+from perdure.play import Play
+from perdure.play.drawing import with_position
+from perdure.play.states import in_order, state_after
 from perdure.views import (
     BufferedSignal,
     HistoryEntry,
     RunInfo,
+    StreamInfo,
+    StreamItem,
     Waiting,
     history_entry,
     run_info,
@@ -32,8 +41,10 @@ from perdure.views import (
 
 if TYPE_CHECKING:
     from perdure.app import App
+    from perdure.pools import Pool
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 
 class RunHandle(RunEnd[R_co], Generic[R_co]):
@@ -124,7 +135,7 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
     async def history(self) -> list[HistoryEntry]:
         """What the run has done, in the order it was recorded; what is still open comes last."""
         await self._record()
-        return [history_entry(one) for one in await self._app._engine().store.history(self.run_id)]
+        return [history_entry(one) for one in await self._steps()]
 
     async def waiting(self) -> list[Waiting]:
         """What it waits for now."""
@@ -135,12 +146,91 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
         return await self._app.buffered(self.run_id)
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """What the workflow published with `ctx.set(key, …)`."""
-        published = (await self._record()).published
-        if published is None:
-            return default
-        raw = msgspec.json.decode(published, type=dict[str, msgspec.Raw]).get(key)
-        return default if raw is None else self._app._untyped.decode(bytes(raw))
+        """What the workflow published with `ctx.set(key, …)`; of a play, `"state"` is its state as it is now."""
+        run = await self._record()
+        published = msgspec.json.decode(run.published or "{}", type=dict[str, msgspec.Raw])
+        raw = published.get(key)
+        if raw is not None:
+            return self._app._untyped.decode(bytes(raw))
+        if key == "state" and await self._graph(run) is not None:
+            text = state_after(_first_input(run), in_order(await self._steps()))
+            return self._codec.decode(text or "null")
+        return default
+
+    async def state_at(self, path: str) -> Any:
+        """The state of a play right after the part at this path: an act, a signal, a scene or a chorus."""
+        run = await self._record()
+        await self._require_graph(run)
+        steps = in_order(await self._steps())
+        text = state_after(_first_input(run), steps, path)
+        if text is None:
+            known = (
+                ", ".join(dict.fromkeys(one.path for one in steps if one.kind == "act")) or "none"
+            )
+            raise BadValue(
+                "path", path, f"has no state on record in run {self.run_id!r}; known: {known}"
+            )
+        return self._codec.decode(text)
+
+    async def graph(self) -> dict[str, Any]:
+        """The play that this run performs, as `play.graph()` gives it, with what became of each part (`status`)."""
+        run = await self._record()
+        graph = await self._require_graph(run)
+        steps = [one for one in await self._steps() if one.generation == run.generation]
+        error = msgspec.json.decode(run.error, type=ErrorRecord) if run.error else None
+        return with_position(graph, steps, run.status, None if error is None else error.path)
+
+    async def _graph(self, run: RunRecord) -> dict[str, Any] | None:
+        """From the code, if it is here, else from the catalogue."""
+        engine = self._app._engine()
+        workflow = engine.registry.find(run.workflow, run.version)
+        if workflow is not None:
+            return workflow.graph() if isinstance(workflow, Play) else None
+        for line in await engine.store.catalogue():
+            if (line.name, line.version) == (run.workflow, run.version) and line.play is not None:
+                found: dict[str, Any] = msgspec.json.decode(line.play)
+                return found
+        return None
+
+    async def _require_graph(self, run: RunRecord) -> dict[str, Any]:
+        graph = await self._graph(run)
+        if graph is None:
+            raise BadValue("run", self.run_id, f"is one of {run.workflow!r}, which is no play")
+        return graph
+
+    async def _steps(self) -> list[StepRecord]:
+        return await self._app._engine().store.history(self.run_id)
+
+    @overload
+    def stream(
+        self, name: str, *, after: int = 0, type: type[T], follow: bool = True
+    ) -> AsyncGenerator[StreamItem[T], None]: ...
+    @overload
+    def stream(
+        self, name: str, *, after: int = 0, type: Any = Any, follow: bool = True
+    ) -> AsyncGenerator[StreamItem[Any], None]: ...
+    def stream(
+        self, name: str, *, after: int = 0, type: Any = Any, follow: bool = True
+    ) -> AsyncGenerator[StreamItem[Any], None]:
+        """What the run publishes: items after a position, those that are there and then those that come.
+
+        Ends when the run has ended and all was given; with `follow=False` at what is there now. Whoever comes back
+        gives the last position that was seen as `after=`; if that has gone by now, the oldest that is kept comes first.
+        """
+        engine = self._app._engine()
+        return items(
+            engine.store,
+            engine.coordinator.hub,
+            self.run_id,
+            check_name("stream", name),
+            checked_position(after),
+            codec_for(type, where=f"the items of stream {name!r}"),
+            follow=checked_flag("follow", follow),
+        )
+
+    async def streams(self) -> list[StreamInfo]:
+        """The streams that it has published to, by name."""
+        return await infos(self._app._engine().store, self.run_id)
 
     # --- steering ---
 
@@ -160,12 +250,56 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
         """Let a paused run go on."""
         return await self._steer(ops.Resume(run_id=self.run_id))
 
-    async def retry(self) -> Status:
-        """Reopen a failed run at the step it failed at."""
-        status = await self._steer(ops.Retry(run_id=self.run_id))
+    async def retry(self, path: str | None = None, *, payload: Any = msgspec.UNSET) -> Status:
+        """Reopen a failed run at the step it failed at; or from the step at `path` on.
+
+        With a `payload` the wait at `path`, which a signal had ended, ends with this one instead: both are on the
+        ledger. What a saga had rolled back is done anew.
+        """
+        status = await self._steer(await self._app._retry_op(self.run_id, path, payload))
         self._ending.run = None
         self._fresh = False
         return status
+
+    # --- carrying ---
+
+    async def export(self) -> dict[str, Any]:
+        """The run as a plain dict that JSON carries, of the format `perdure.run/1`: for `app.import_run`, or tests."""
+        return await self._app._export(self.run_id)
+
+    async def fork(
+        self,
+        from_path: str | None = None,
+        *,
+        input: Any = msgspec.UNSET,
+        id: str | None = None,
+        version: int | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: "Pool | str | None" = None,
+        pool_key: str | None = None,
+        priority: int | None = None,
+    ) -> "RunHandle[R_co]":
+        """Make another run that goes on from a place of this one's history, whatever has become of it.
+
+        All that was recorded before the step at `from_path` is taken over (nothing, if no path is named); from there on
+        the fork is on its own. `input` replaces the input: a tuple is all arguments of the workflow, anything else its
+        only one. With `version` it goes on with other code. Tags, entity and pool are those of this run unless given.
+        """
+        return await self._app._fork(
+            self.run_id,
+            from_path,
+            input=input,
+            id=id,
+            version=version,
+            tags=tags,
+            entity=entity,
+            deadline=deadline,
+            pool=pool,
+            pool_key=pool_key,
+            priority=priority,
+        )
 
     async def _steer(self, op: ops.Op[SteerOutcome]) -> Status:
         outcome = await self._app._engine().coordinator.submit(op)
@@ -181,3 +315,9 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"RunHandle({self.run_id!r})"
+
+
+def _first_input(run: RunRecord) -> str:
+    """The state that a play began with."""
+    (first,) = msgspec.json.decode(run.input, type=list[msgspec.Raw])
+    return bytes(first).decode()

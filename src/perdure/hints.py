@@ -35,6 +35,7 @@ class Hints:
                 self._call(wake)
             case "ended":
                 self._call(wake)
+                self._coordinator.hub.rouse(wake.run_id)
                 self._upkeep.on_ended(wake.run_id)
             case "events":
                 self._store.head = max(self._store.head, wake.at)
@@ -42,6 +43,7 @@ class Hints:
                     hear()
             case "look":
                 self._upkeep.look()
+                self._coordinator.hub.rouse_all()
                 if self._worker is not None:
                     self._worker.recovery.look_soon()
             case _:

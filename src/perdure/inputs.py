@@ -13,7 +13,7 @@ from perdure.channels import Queue, Signal, Topic
 from perdure.errors import InvalidPayload
 from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
-from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
+from perdure.model.codec import BadHint, BadPayload, Codec, Unencodable, codec_for
 from perdure.model.codec.text import plain_text
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event
@@ -68,6 +68,20 @@ def offered_input(workflow: Workflow[Any, *tuple[Any, ...]], value: Any) -> str:
             what = f"the input of workflow {workflow.name!r}"
             raise InvalidPayload(what, error.errors) from error
         return encoded_input(workflow, typed)[0]
+
+
+def encoded_item(what: str, value: Any) -> str:
+    """What goes to readers outside, as stored; raises InvalidPayload. They say which type they take it for.
+
+    Plain JSON, with tags for what JSON lacks; an instance of a class that a codec knows, as that class says.
+    """
+    try:
+        return _untyped.encode(value)
+    except Unencodable as error:
+        try:
+            return codec_for(type(value)).encode(value)
+        except (BadHint, Unencodable):
+            raise InvalidPayload(what, [str(error)]) from error
 
 
 def encoded_payload(codec: Codec, what: str, payload: Any) -> str:
@@ -126,7 +140,7 @@ def new_start(
 ) -> ops.StartRun:
     """A start as it is submitted: nobody owns the run yet. `new_id` is for one that is given no id."""
     entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
-    deadline_at, deadline_us = (None, None) if deadline is None else _deadline(deadline)
+    deadline_at, deadline_us = (None, None) if deadline is None else checked_deadline(deadline)
     in_pool = workflow.pool if pool is None else pool_name(pool)
     if not in_pool and (pool_key or priority):
         _refuse_place(workflow.name, pool_key, priority)
@@ -156,7 +170,7 @@ def _refuse_place(workflow: str, pool_key: Any, priority: Any) -> NoReturn:
     raise BadValue(name, value, f"says nothing without a pool: {cure}")
 
 
-def _deadline(deadline: datetime | Duration) -> tuple[int | None, int | None]:
+def checked_deadline(deadline: datetime | Duration) -> tuple[int | None, int | None]:
     """A time, or a duration: that becomes a time by the store's own clock."""
     if isinstance(deadline, datetime):
         return from_datetime(deadline, "deadline"), None

@@ -139,6 +139,8 @@ class Workflow(Generic[R, *Ts]):
         where = f"workflow {self.name!r}"
         self.args: ArgsCodec = args_codec(parameters, where=where)
         self.codec: Codec = codec_for(result, where=f"the result of {where}")
+        # Workflows that it calls and that are known from its definition: they are added to an app with it.
+        self.needs: tuple[Workflow[Any, *tuple[Any, ...]], ...] = ()
         functools.update_wrapper(self, function, updated=())
 
     @property
@@ -148,7 +150,7 @@ class Workflow(Generic[R, *Ts]):
     def record(self, waited: Iterable[Signal[Any]] = ()) -> WorkflowRecord:
         """The catalogue's line: schemas, declared signals, and those it was seen to wait for."""
         entries: dict[str, SignalEntry] = {one.name: one.entry() for one in waited}
-        entries.update((name, one.entry()) for name, one in self.signals.items())
+        entries.update((name, self.entry(one)) for name, one in self.signals.items())
         encode = msgspec.json.Encoder(order="deterministic").encode
         return WorkflowRecord(
             name=self.name,
@@ -162,6 +164,10 @@ class Workflow(Generic[R, *Ts]):
             else None,
             pool=self.pool,
         )
+
+    def entry(self, signal: Signal[Any]) -> SignalEntry:
+        """One of its own signals, as the catalogue knows it."""
+        return signal.entry()
 
     def __repr__(self) -> str:
         version = "" if self.version == 1 else f", version={self.version}"
@@ -430,12 +436,14 @@ Definition = Workflow[Any, *tuple[Any, ...]] | Channel
 
 def definitions_in(thing: Any) -> list[Definition]:
     """The workflows, topics and queues in an object: itself, or all of a module."""
-    if isinstance(thing, Workflow | Topic | Queue):
+    if isinstance(thing, Workflow):
+        return [thing, *(one for each in thing.needs for one in definitions_in(each))]
+    if isinstance(thing, Topic | Queue):
         return [thing]
     if isinstance(thing, ModuleType):
         found = [one for one in vars(thing).values() if isinstance(one, Workflow | Topic | Queue)]
         if found:
-            return found
+            return list(dict.fromkeys(one for each in found for one in definitions_in(each)))
         raise BadValue("module", thing.__name__, "holds no workflow, topic or queue")
     if isinstance(thing, Step):
         return []

@@ -7,9 +7,17 @@ judge, in the commit. One send raises what was refused; of many, each has its ow
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from perdure.channels import Signal
 from perdure.engine import Engine
-from perdure.errors import InvalidPayload, PerdureError, UnknownSignal, refusal_error
+from perdure.errors import (
+    InvalidPayload,
+    PerdureError,
+    RunNotFound,
+    UnknownSignal,
+    refusal_error,
+)
 from perdure.inputs import checked_id, new_signal
 from perdure.model import ops
 from perdure.model.limits import BadValue, check_run_id
@@ -24,7 +32,7 @@ from perdure.model.outcomes import (
     SendOutcome,
     Sent,
 )
-from perdure.model.records import DeadLetterRecord
+from perdure.model.records import DeadLetterRecord, WaitSpec
 from perdure.views import Refused
 
 SentOrNot = Sent | Finished | NotFound | Refused
@@ -62,6 +70,22 @@ def accepted(outcome: SendOutcome, name: str, run_id: str) -> Sent:
             return outcome
         case NotFound() | Finished() | Refusal():
             raise refusal_error(outcome, name, run_id)
+
+
+async def answer_op(engine: Engine, run_id: str, path: str, payload: Any) -> ops.Retry:
+    """A retry that answers a wait anew: the signal that had ended it says what the payload must fit."""
+    history = await engine.store.history(check_run_id(run_id))
+    waits = [one for one in history if one.path == path and one.state == "done" and one.wait]
+    won = None
+    if waits:
+        newest = max(waits, key=lambda one: one.generation)
+        won = msgspec.json.decode(newest.wait or "", type=WaitSpec).on[newest.winner or 0]
+    if won is None or won.kind != "signal":
+        if await engine.store.run(run_id) is None:
+            raise RunNotFound(run_id)
+        raise BadValue("path", path, f"is no wait of run {run_id!r} that a signal has ended")
+    answer = await send_op(engine, run_id, won.target, payload, None, None, True)
+    return ops.Retry(run_id=run_id, path=path, answer=answer)
 
 
 # --- many ---

@@ -1,6 +1,6 @@
 """What reads give to people: plain values with datetimes and decoded payloads instead of stored rows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.errors import PerdureError
 from perdure.model import limits
+from perdure.model.approvals import decode_asks
 from perdure.model.clock import to_datetime
 from perdure.model.cron import parse_cron
 from perdure.model.limits import BadValue
@@ -191,21 +192,27 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     path: str
-    kind: Literal["signal", "run", "timer", "retry", "topic", "queue", "slot"]
+    kind: Literal["signal", "run", "timer", "retry", "topic", "queue", "slot", "approval", "worker"]
     target: str
     since: datetime
     until: datetime | None
     entity: str | None = None  # of a topic
     where: str | None = None  # the filter of a topic
-    reason: str | None = None  # why a slot of its pool is not to be had
+    reason: str | None = None  # why a slot of its pool, or a worker, is not to be had
+
+
+def waits(watchers: Iterable[WatcherRecord]) -> list[Waiting]:
+    """What a run itself waits for: nothing that stands over it, or beside a wait."""
+    return [waiting(one) for one in watchers if not one.is_standing and not one.is_beside]
 
 
 def waiting(watcher: WatcherRecord) -> Waiting:
+    kind: Any = "topic" if watcher.kind == "match" else watcher.kind
     return Waiting(
         run_id=watcher.run_id,
         path=watcher.path,
-        kind="topic" if watcher.kind == "match" else watcher.kind,
-        target=watcher.target,
+        kind=kind,
+        target=decode_asks(watcher.asks).name if kind == "approval" else watcher.target,
         since=to_datetime(watcher.opened_at),
         until=_moment(watcher.deadline_at),
         entity=watcher.entity or None,
@@ -291,6 +298,19 @@ def waiting_in_line(one: SlotWait) -> Waiting:
     )
 
 
+def waiting_for_worker(run: RunRecord) -> Waiting:
+    """Of a run that could go on, if a live worker had the version that it is of."""
+    return Waiting(
+        run_id=run.run_id,
+        path="",
+        kind="worker",
+        target=run.workflow,
+        since=to_datetime(run.ready_at or 0),
+        until=None,
+        reason=f"no live worker has version {run.version} of {run.workflow!r}",
+    )
+
+
 class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True):
     """A signal that was accepted and not yet taken."""
 
@@ -359,6 +379,27 @@ def dead_letter(letter: DeadLetterRecord) -> DeadLetter:
         dead_at=to_datetime(letter.dead_at),
         kind=letter.kind,
     )
+
+
+class StreamItem(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """Something that a run has published. Positions of a stream are dense from 1; what is missing has gone.
+
+    `path` and `attempt` are those of the step or call that published it: a step that is tried again publishes again.
+    """
+
+    position: int
+    value: T
+    path: str
+    attempt: int
+    published_at: datetime
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream of a run: the positions of the oldest item that is kept, and of the newest."""
+
+    name: str
+    first: int
+    last: int
 
 
 class SignalStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,8 @@ offenders: dict[str, str] = {
         group by seq having count(*) > 1""",
     "R5 a parked run watches nothing": f"""
         select run_id, status from runs
-        where status in {_parked} and run_id not in (select run_id from watchers)""",
+        where status in {_parked} and run_id not in (
+            select run_id from watchers where kind not in ('alarm', 'asked'))""",
     "R5 a run sleeps though it waits for more than time, or the other way round": """
         select run_id, status from runs
         where status in ('waiting', 'sleeping') and (status = 'waiting') <> exists (
@@ -48,7 +49,7 @@ offenders: dict[str, str] = {
         or (status in {_terminal} and owner is not null)""",
     "R7 a paused run watches or is owned": """
         select run_id from runs where status = 'paused'
-        and (owner is not null or run_id in (select run_id from watchers))""",
+        and (owner is not null or run_id in (select run_id from watchers where kind <> 'asked'))""",
     "W1 a decided wait has no winner": """
         select run_id, path from steps
         where kind in ('wait', 'sleep') and state in ('done', 'failed') and winner is null""",
@@ -97,6 +98,16 @@ offenders: dict[str, str] = {
         select run_id, status from runs where status in {_terminal} and 1 <> (
             select count(*) from events
             where type = 'workflow.run_' || runs.status and payload ->> 'run_id' = runs.run_id)""",
+    "M1 a stream has a gap, or does not end where it says": """
+        select s.run_id, s.stream, s.last from streams as s
+        where (s.last, s.last) is not (
+            select max(i.position), min(i.position) + count(*) - 1 from stream_items as i
+            where i.run_id = s.run_id and i.stream = s.stream)""",
+    "M4 an item of no stream, or a stream of no run": """
+        select run_id, stream from stream_items
+        where (run_id, stream) not in (select run_id, stream from streams)
+        union all
+        select run_id, stream from streams where run_id not in (select run_id from runs)""",
     "S1 a key whose signal is nowhere": """
         select scope, key from keys as k where scope like 'signal/%'
         and not exists (select 1 from signals where signal_id = k.answer ->> 'signal_id')

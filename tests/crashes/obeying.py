@@ -6,7 +6,7 @@ import resource
 import time
 from typing import Any
 
-from crashes import mesh, readers, scenes, story
+from crashes import mesh, plays, readers, scenes, story
 from perdure import App, PerdureError
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, Fenced
 
@@ -65,13 +65,18 @@ async def _do(app: App, asked: dict[str, Any]) -> Any:
     match asked["do"]:
         case "start":
             workflow: Any = scenes.workflows[asked["workflow"]]
-            run = await app.start(workflow, asked["input"], id=run_id)
+            given = asked["input"]
+            first = plays.Show(**given) if asked["workflow"] in plays.plays else given
+            run = await app.start(workflow, first, id=run_id)
             return {"created": run.created}
         case "signal":
+            name = asked["signal"]
             sent = await app.signal(
-                run_id, story.signals[asked["signal"]], asked["payload"], key=asked["key"]
+                run_id, story.signals.get(name, name), asked["payload"], key=asked["key"]
             )
             return _sent(sent)
+        case "state":
+            return await app.run(run_id).get("state")
         case "emit":
             return await readers.emit(app, asked["numbers"])
         case "read":

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from crashes import mesh, script, story
+from crashes import mesh, plays, script, story
 from crashes.script import Answers, Ask, Story, Teller, equals
 from perdure import App, Context, Queue, Topic, step, workflow
 
@@ -91,6 +91,7 @@ async def taking(ctx: Context, n: int) -> int:
 workflows = {
     **story.workflows,
     **{one.name: one for one in (slow, blocking, listening, speaking, taking, mesh.meeting)},
+    **plays.plays,
 }
 
 

@@ -160,10 +160,47 @@ def stuck(n: int) -> Story:
     return story.told(equals(None), status="cancelled")
 
 
+def show(n: int) -> Story:
+    """A play, with every kind of part: its state in the end is its result."""
+    story = Teller(f"show-{n}")
+    story.start("show", {"n": n})
+    story.signal("voice", "ann")
+    encore = ["enter"] if n % 2 else []
+    sides = {"left": "left ann", "right": "right ann"}
+    state = {"n": n, "log": ["enter", "bow", *encore], **sides, "who": "ann", "child": n * 10}
+    return story.told(equals(state))
+
+
+def flop(n: int) -> Story:
+    """A play that falls, and is undone from the end to the beginning; the state in the end is asked for."""
+    story = Teller(f"flop-{n}")
+    story.start("flop", {"n": n})
+    ended = story.ask("result")
+    left = story.ask("state", after=[ended])
+
+    def check(answers: Answers, output: Any) -> None:
+        state = {"n": n, "log": ["enter", "unload", "leave"], "left": "left ", "right": ""}
+        assert answers[left.name]["ok"] == {**state, "who": "", "child": 0}, answers[left.name]
+
+    return story.told(check, status="failed")
+
+
 def first_answer(answer: dict[str, Any]) -> dict[str, Any]:
     """What an accepted send was told the first time."""
     ok: dict[str, Any] = answer["ok"]
     return ok["of"] if ok["sent"] == "duplicate" else ok
 
 
-tellers = (order, approval, race, branches, paused, leftover, family, collector, stuck)
+tellers = (
+    order,
+    approval,
+    race,
+    branches,
+    paused,
+    leftover,
+    family,
+    collector,
+    stuck,
+    show,
+    flop,
+)

@@ -18,6 +18,8 @@ _casts = {
     "branches": [script.branches(1)],
     "family": [script.family(1)],
     "paused": [script.paused(1), script.order(2)],
+    "show": [script.show(1)],
+    "flop": [script.flop(1)],
 }
 
 

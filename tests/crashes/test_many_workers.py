@@ -61,7 +61,7 @@ async def stand_still(app: App, crew: Crew, member: Member) -> None:
     before = await member.who()
     while True:
         member.stop()
-        if await runs_of(app, before["worker"]):
+        if await runs_of(app, before["worker"], at_work=True):
             break
         member.go_on()
         await asyncio.sleep(0.05)  # it had none just now: let it claim some
@@ -73,9 +73,12 @@ async def stand_still(app: App, crew: Crew, member: Member) -> None:
     await until(lambda: is_another(member, before["worker"]), "it notices that its lease is lost")
 
 
-async def runs_of(app: App, worker_id: str) -> list[str]:
+async def runs_of(app: App, worker_id: str, *, at_work: bool = False) -> list[str]:
+    """Its running runs; with `at_work` not those that it was called for and has not answered: another one that claims
+    them takes it for slow, and not for dead."""
     page = await app._engine().store.runs(RunFilter(statuses=("running",)), None, 1000)
-    return [one.run_id for one in page if one.owner == worker_id]
+    own = [one for one in page if one.owner == worker_id]
+    return [one.run_id for one in own if one.ready_at is None or not at_work]
 
 
 async def is_given_up(app: App, worker_id: str) -> bool:

@@ -17,6 +17,20 @@ STORIES = {
         "rebuilt: {'customer/ada': 75, 'customer/bob': 49}",
     ],
     "approval.py": ["20 clicks, 1 counts", "exit code -9", "ignored A-17", "1 erp.pushed"],
+    "order_play.py": [
+        "waiting for 'manager-approval', until 07 Jan 09:00",
+        "reserve done, manager-approval waiting, ship pending, tier pending (order_play.mmd)",
+        "approved by ann, mailed True, texted True, ['with a gift']",
+        "failed at 'manager-approval': WaitTimeout",
+        "retried: completed, approved by bob, who was asked once",
+    ],
+    "approval_agent.py": [
+        "Refund 120 EUR for order-7? (reminder 1)",
+        "approved by mail:anna@example.org",
+        "it has expired",
+        "handed over to the office",
+        "refunds: ['120 EUR for order-7']",
+    ],
     "reflexion.py": ["discount  avoided", "learnt: reflexion.failure_pattern"],
     "price_fanout.py": ["1000 resumed in its commit, and more follow", "repricings: 1"],
     "web": [

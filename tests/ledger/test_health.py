@@ -5,9 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from worlds import ELSEWHERE
 
-from perdure import App, BadValue, Batch, Context, Event, Queue, Retry
+from perdure import App, BadValue, Batch, Context, Event, Pool, Queue, Retry
 from perdure.ledger import watch
+from perdure.model import ops
 
 
 def consumer(app: App, **options: Any) -> list[Any]:
@@ -144,6 +146,9 @@ async def test_what_no_worker_takes(world: Any, app: App) -> None:
     async def flow(ctx: Context) -> None: ...
 
     async with world(app, worker=False) as w:
+        # Somebody is there who has the code, and who does nothing.
+        elsewhere = ops.Beat(worker_id=ELSEWHERE, lease_us=10**12, workflows=(("flow", 1),))
+        await w.coordinator.submit(elsewhere)
         await w.app.start(flow)
         await w.advance("1h")
         health = await w.app.health()
@@ -153,6 +158,78 @@ async def test_what_no_worker_takes(world: Any, app: App) -> None:
         await w.advance("1h")
         health = await w.app.health()
         assert health.oldest_ready_s == 7200.000001 and "no worker takes it" in health.reasons[0]
+
+
+async def test_a_version_that_no_live_worker_has_is_told_of(world: Any, app: App) -> None:
+    def made(*versions: int) -> App:
+        made = App("memory://")
+        for version in versions:
+
+            async def flow(ctx: Context) -> str:
+                return "ended"
+
+            made.workflow(name="flow", version=version)(flow)
+        return made
+
+    async with world(made(1, 2), worker=False) as w:
+        client = w.app
+        first = await client.start(client.registry.find("flow", 1))
+        since = (await first.info()).starts_at
+        await w.advance("2s")
+        for _ in range(2):
+            await client.start("flow")
+        health = await client.health()  # nobody is alarmed at once
+        assert (health.status, health.reasons) == ("ok", [])
+        said = [(one.workflow, one.version, one.runs) for one in health.unserved]
+        assert said == [("flow", 1, 1), ("flow", 2, 2)] and health.unserved[0].since == since
+        await w.advance("9s")
+        health = await client.health()
+        assert health.status == "degraded" and len(health.reasons) == 1
+        assert "a run of 'flow' version 1" in health.reasons[0]
+        assert "no live worker has that version" in health.reasons[0]
+        assert (await first.info()).version == 1
+    async with world(made(2)) as w:
+        await w.settle()
+        health = await w.app.health()
+        assert [(one.version, one.runs) for one in health.unserved] == [(1, 1)]
+        (waiting,) = await w.app.waiting(first.id)
+        assert (waiting.kind, waiting.target, waiting.since) == ("worker", "flow", since)
+        assert "version 1" in (waiting.reason or "")
+    async with world(made(1)) as w:
+        await w.settle()
+        health = await w.app.health()
+        assert (health.status, health.unserved) == ("ok", [])
+        assert await w.app.run(first.id).result() == "ended"
+        assert await w.app.waiting(first.id) == []
+
+
+async def test_those_in_line_wait_for_a_worker_too(world: Any, app: App) -> None:
+    @app.workflow(version=3, pool=Pool("gpu", limit=1))
+    async def flow(ctx: Context) -> None: ...
+
+    async with world(app):
+        pass  # the pool is declared by who runs the workflow
+    async with world(app, worker=False) as w:
+        await w.app.start(flow)
+        await w.advance("1m")
+        health = await w.app.health()
+        assert [(one.version, one.runs) for one in health.unserved] == [(3, 1)]
+        assert any("version 3" in one for one in health.reasons)
+
+
+async def test_a_worker_tells_of_workflows_that_came_later(world: Any, app: App) -> None:
+    async with world(app) as w:
+        (row,) = await w.store.workers()
+        assert row.workflows == "[]"
+
+        @app.workflow
+        async def flow(ctx: Context) -> str:
+            return "ended"
+
+        await w.worker.recovery.look(thorough=False)
+        await w.settle()
+        (row,) = await w.store.workers()
+        assert row.workflows == '[["flow",1]]'
 
 
 # --- retention ---------------------------------------------------------------------------------------

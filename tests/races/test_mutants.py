@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from holding import Outsider
+from holding import COMMIT, Outsider, overtaken
 from racing import Race, claim
 
-from perdure.model import ops
+from perdure.model import limits, ops
 from perdure.model.outcomes import Advanced
 from perdure.store.postgres.opening import lock_class
 from perdure.store.postgres.statements import functions, quote
@@ -93,6 +93,14 @@ def events_compared_before_the_head_is_locked(text: str) -> str:
     compare = _between(text, "if v_looked", "if v_stale_units is not null or")
     mark = "-- --- lock and compare: the head of the ledger ---"
     return text.replace(compare, "").replace(mark, compare + mark)
+
+
+def streams_that_are_not_compared(text: str) -> str:
+    """Items go where the stream ended when somebody looked."""
+    return text.replace(
+        "if v_count > 0 then\n        raise exception '% streams",
+        "if false then\n        raise exception '% streams",
+    )
 
 
 # --- the stage -------------------------------------------------------------------------------------
@@ -259,6 +267,21 @@ def emits_that_say_the_same(stage: Stage) -> None:
     assert repeated == [False, True], "the same was said twice"
 
 
+def items_of_two_for_one_stream(stage: Stage) -> None:
+    """Of a stream that keeps little: what the one wrote meanwhile is gone again where the other writes."""
+    race = stage.race
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "stream_items_max", 2)
+        race.start("r")
+        race.a.apply(race.a.do(race.a.d.publish_op("r", ("a", "1"))))
+        late = race.b.do(race.b.d.publish_op("r", ("a", "late")))
+        with overtaken(race.b, COMMIT, race.b.d.batch(late)):
+            more = [("a", str(number)) for number in range(5)]
+            race.a.apply(race.a.do(race.a.d.publish_op("r", *more)))
+        items = race.a.do(race.a.d.published("r", "a"))
+        assert items == [(6, "4"), (7, "late")], "positions were given to two"
+
+
 CAUGHT = [
     (without_lock_of_units, emit_while_a_wait_opens),
     (without_lock_of_units, wait_opens_while_an_event_is_appended),
@@ -269,6 +292,7 @@ CAUGHT = [
     (claim_without_locks, two_claims_of_one_run),
     (versions_that_do_not_count_along, puts_of_two_that_count_differently),
     (events_compared_before_the_head_is_locked, emits_that_say_the_same),
+    (streams_that_are_not_compared, items_of_two_for_one_stream),
 ]
 Schedule = Callable[[Stage], None]
 

@@ -41,6 +41,7 @@ births_unseen = _without(
     "if how_many_exist('run:', batch.born)", "for _, one in ipairs(batch.absent)"
 )
 keys_unseen = _without("for _, one in ipairs(batch.absent)", "for _, one in ipairs(batch.present)")
+streams_unseen = _without("for _, one in ipairs(batch.same)", "local ids = {}")
 ids_unseen = _without("for _, there in ipairs(fields_of(prefix .. 'event_ids'", "-- --- write ---")
 floor_unseen = _without("    call('HSET', prefix .. 'head', 'units'", "    call('UNLINK'")
 
@@ -112,6 +113,18 @@ def two_events_of_one_id(race: Race) -> None:
     assert len(race.a.do(race.a.store.events(0, 10, type="t"))) == 1
 
 
+def two_items_for_one_stream(race: Race) -> None:
+    """To publish does not move the version of a run: how far the stream has come is compared by itself."""
+    race.start("r")
+    race.a.apply(race.a.do(race.a.d.publish_op("r", ("a", "1"))))
+    late = race.b.do(race.b.d.publish_op("r", ("a", "2")))
+    with overtaken(race.b, COMMIT, race.b.d.batch(late)) as told:
+        race.a.apply(race.a.do(race.a.d.publish_op("r", ("a", "3"), ("a", "4"))))
+    assert told.exception() is None
+    items = race.a.do(race.a.d.published("r", "a"))
+    assert items == [(1, "1"), (2, "3"), (3, "4"), (4, "2")]
+
+
 _cases = [
     (units_unseen, an_item_while_a_wait_opens),
     (floor_unseen, an_item_while_versions_are_let_go),
@@ -121,6 +134,7 @@ _cases = [
     (births_unseen, two_starts_of_one_id),
     (keys_unseen, two_puts_with_one_key),
     (ids_unseen, two_events_of_one_id),
+    (streams_unseen, two_items_for_one_stream),
 ]
 
 

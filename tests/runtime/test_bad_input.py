@@ -587,7 +587,11 @@ async def test_bad_steering_ids(world: Any) -> None:
 # --- bad calls inside a workflow -----------------------------------------------------------------
 
 inside: list[tuple[str, Callable[[Context], Any], str]] = [
-    ("wait number", lambda ctx: ctx.wait(5), "takes a signal, topic, queue, run or timer"),
+    (
+        "wait number",
+        lambda ctx: ctx.wait(5),
+        "takes a signal, topic, queue, run, approval or timer",
+    ),
     ("wait word", lambda ctx: ctx.wait("go"), "takes a signal"),
     ("wait timeout", lambda ctx: ctx.wait(go, timeout="x"), "not understood"),
     ("wait name", lambda ctx: ctx.wait(go, name="a/b"), "separates the parts"),

@@ -348,6 +348,32 @@ async def test_a_wait_that_a_cancelled_branch_left_is_closed_in_the_store(
         assert {one.path: one.status for one in await run.history()}["more"] == "abandoned"
 
 
+async def test_a_wait_that_is_left_by_a_replay_is_closed_in_the_store(world: Any, app: App) -> None:
+    """It was opened before the run left memory; the branch leaves it in the turn that follows the replay."""
+
+    async def fail(ctx: Context) -> None:
+        await ctx.wait(left)
+        raise ValueError("no")
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        try:
+            await ctx.gather(ctx.wait(more), fail(ctx))
+        except ValueError:
+            pass
+        return await ctx.wait(more)
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        await w.evict()
+        await w.app.signal(run.id, left, 1)
+        await w.settle()
+        assert [one.path for one in await run.waiting()] == ["more#2"]
+        await w.app.signal(run.id, more, 5)
+        assert await run.result() == 5
+        assert {one.path: one.status for one in await run.history()}["more"] == "abandoned"
+
+
 async def test_the_first_failure_in_a_nested_gather_reaches_the_top(world: Any, app: App) -> None:
     async def inner(ctx: Context) -> None:
         await ctx.gather(ctx.wait(left), ctx.step(broken))

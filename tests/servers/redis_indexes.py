@@ -27,6 +27,7 @@ from perdure.store.redis.rows import (
     decode_event,
     decode_key,
     decode_run,
+    decode_stream,
     decode_watcher,
 )
 
@@ -143,6 +144,8 @@ class _Namespace:
         for row in self._all(f"signals:{run_id}", "signals").values():
             self._signal(fetching.decode_signal(row))
         self._all(f"cursors:{run_id}", "cursors")
+        for name, value in self._all(f"streams:{run_id}", "streams").items():
+            self._stream(f"stream:{run_id}{SEP}{name}", decode_stream(run_id, b"", value).last)
         for row in self._all(f"open:{run_id}", "steps").values():
             if fetching.decode_step(row).state not in ("open", "retrying"):
                 self.wrong.append(f"run {run_id!r} has a decided step among the others: {row!r}")
@@ -159,6 +162,8 @@ class _Namespace:
             self._put(f"watch:about:{watcher.target}{SEP}{watcher.entity}", member)
         if watcher.kind == "match":
             self._put("matches", SEP.join((watcher.target, watcher.entity, member)))
+        if watcher.kind == "approval":
+            self._put("approvals", member)
         if watcher.deadline_at is not None and not watcher.held:
             self._put("deadlines", moment(watcher.deadline_at) + at)
 
@@ -167,6 +172,13 @@ class _Namespace:
         if signal.expires_at is not None:
             at = moment(signal.expires_at) + place(signal.position)
             self._put("expiries", SEP.join((at, signal.run_id, signal.signal_id)))
+
+    def _stream(self, key: str, last: int) -> None:
+        """What is kept of it, to its very end and without a gap."""
+        kept = len(self.there.get(key, {}))
+        self.counts["stream_items"] += kept
+        for position in range(last - kept + 1, last + 1):
+            self._put(key, str(position))
 
     # --- the ledger ---
 

@@ -14,7 +14,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,9 @@ from servers.postgres import PostgresAddress
 from servers.redis_indexes import drift
 from servers.valkey import ValkeyAddress, new_namespace
 
+from perdure.approvals import with_id
 from perdure.model import limits, ops
+from perdure.model.approvals import decode_asks
 from perdure.model.ids import Ids
 from perdure.model.keys import consumer_scope
 from perdure.model.outbox import decode_send, encode_send
@@ -64,7 +66,16 @@ from perdure.store.tables import Tables
 from perdure.testing import VirtualClock
 from perdure.testing.conformance import check_invariants, comparable, dump, normal
 from perdure.testing.conformance.driver import everything
-from perdure.testing.conformance.words import SECOND, declared, done, entry, error, failed, retrying
+from perdure.testing.conformance.words import (
+    SECOND,
+    approval,
+    declared,
+    done,
+    entry,
+    error,
+    failed,
+    retrying,
+)
 
 Answer = TypeVar("Answer")
 
@@ -114,6 +125,10 @@ def _timer(seconds: int) -> Condition:
     return Condition("timer", delay_us=seconds * SECOND)
 
 
+def _ask(name: str = "ok", **asks: Any) -> Condition:
+    return approval(name, id="", **asks)
+
+
 # Waits to open together, each as (branch, conditions).
 WAITS: tuple[list[tuple[str, list[Condition]]], ...] = (
     [("", [_signal("go")])],
@@ -141,6 +156,20 @@ WAITS: tuple[list[tuple[str, list[Condition]]], ...] = (
     [("g[0]/", [_topic("t0")]), ("g[1]/", [_topic("t0", since="now"), _timer(6)])],
     [("g[0]/", [_queue("q0")]), ("g[1]/", [_queue("q0"), _topic("t0")])],
     [("g[0]/h[1]/", [_match("t0")]), ("g[0]/", [_topic("t0", "sku/7")])],
+    [("", [_ask(), _timer(3)])],
+    [
+        (
+            "",
+            [
+                _ask(remind=["1s", "2s", "9s"], expires="4s", who=("anna",)),
+                _signal("go"),
+                _timer(6),
+            ],
+        )
+    ],
+    [("", [_ask("a", every="2s"), _ask("b", every="3s", expires="5s"), _run("r1")])],
+    [("", [_match("t0"), _ask(every="1s"), _timer(2)])],
+    [("g[0]/", [_ask(expires="2s")]), ("g[1]/", [_topic("t0"), _ask("b", every="1s"), _timer(4)])],
 )
 STEPS: tuple[list[tuple[str, str]], ...] = (
     [],
@@ -159,7 +188,7 @@ OFTEN = (True, True, True, False)
 
 # What a move looks for: runs in these statuses, if there are any.
 TURNS = (
-    "record suspend leave send_from_run record_cancel reject finish continue_as park record_twice"
+    "record suspend leave send_from_run publish record_cancel reject finish continue_as park record_twice"
 ).split()
 LOOKS_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(TURNS, ("running",)),
@@ -230,7 +259,16 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
             "to": WHICH,
             "name": NAMES,
             "policy": POLICIES,
-            "kind": ("signal", "start", "set", "emit", "emit", "put"),
+            "kind": ("signal", "start", "set", "emit", "emit", "put", "publish"),
+        },
+    ),
+    "publish": (
+        3,
+        {
+            "which": WHICH,
+            "streams": (("a",), ("b", "a", "a"), ("a", "c"), ("a", "b") * 4, ("d",)),
+            "size": (1, 1, 12),
+            "stale": RARELY,
         },
     ),
     "record_cancel": (2, {"which": WHICH}),
@@ -259,6 +297,16 @@ MOVES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {
         },
     ),
     "answer": (6, {"at": AT, "policy": POLICIES, "key": KEYS, "by_path": OFTEN}),
+    "decide": (
+        7,
+        {
+            "at": tuple(range(8)),
+            "choice": ("approve", "approve", "reject", "maybe"),
+            "by": ("anna", "anna", "bob"),
+            "by_link": RARELY,
+            "key": KEYS,
+        },
+    ),
     "resend": (2, {"at": AT, "to": (None, *RUNS)}),
     "declare": (1, {"policy": ("latest", "first", "all"), "strict": RARELY}),
     "prune": (1, {"age_s": (0, 5, 20), "limit": (1, 2)}),
@@ -580,15 +628,26 @@ class Planner:
     ) -> ops.Op[Any] | None:
         if not stale and not await self._running(run_id):
             return None
-        opened = [_wait(branch + self._fresh("w"), tuple(on), known=False) for branch, on in waits]
+        opened = [
+            _wait(branch + self._fresh("w"), self._asked(on), known=False) for branch, on in waits
+        ]
         if not stale:
             rows = await self._rows(run_id)
             opened += [
-                _wait(one.path, _spec(one).on, known=True) for one in rows if one.state == "open"
+                _wait(one.path, self._asked(_spec(one).on, self._count % 2), known=True)
+                for one in rows
+                if one.state == "open"
             ]
             park = park and bool(opened or await self.store.waiting(run_id))
         return await self._turn(
             ops.Suspend, run_id, stale=stale, waits=tuple(opened), park=park, release=release
+        )
+
+    def _asked(self, on: Iterable[Condition], anew: int = 1) -> tuple[Condition, ...]:
+        """What is asked of people has an id of its own, another one if a retry asks anew."""
+        return tuple(
+            with_id(one, self._fresh("ask")) if anew and one.kind == "approval" else one
+            for one in on
         )
 
     async def leave(self, run_id: str, at: int) -> ops.Op[Any] | None:
@@ -617,6 +676,16 @@ class Planner:
             ops.RecordSend, run_id, path=path, kind=kind, name=name, send=send, value="1"
         )
 
+    async def publish(
+        self, run_id: str, streams: tuple[str, ...], size: int, stale: bool
+    ) -> ops.Op[Any] | None:
+        run = await self.store.run(run_id)
+        if run is None or (run.status != "running" and not stale):
+            return None
+        items = tuple((stream, "1" * size) for stream in streams)
+        fence = run.fence + stale * (self._count % 2)
+        return ops.Publish(run_id=run_id, fence=fence, path="s", attempt=size, items=items)
+
     async def record_cancel(self, run_id: str) -> ops.Op[Any] | None:
         run = await self._running(run_id)
         if run is None or not run.cancel_requested:
@@ -636,7 +705,7 @@ class Planner:
             if one.state == "done"
             and one.wait is not None
             and one.winner is not None
-            and _spec(one).on[one.winner].kind in ("signal", "queue", "topic")
+            and _spec(one).on[one.winner].kind in ("signal", "queue", "topic", "approval")
         ]
         if not taken:
             return None
@@ -737,6 +806,26 @@ class Planner:
             payload="2",
             policy=policy,
             path=watcher.path if by_path else None,
+            key=key,
+        )
+
+    async def decide(
+        self, at: int, choice: str, by: str, by_link: bool, key: str | None
+    ) -> ops.Decide | None:
+        """An answer to what is open, or was set aside by a pause."""
+        rows = list(await self.store.approvals(None, 100))
+        for run_id in RUNS:
+            rows += [one for one in await self.store.waiting(run_id) if one.kind == "asked"]
+        if not rows:
+            return None
+        row = rows[at % len(rows)]
+        return ops.Decide(
+            run_id=row.run_id,
+            approval_id=decode_asks(row.asks).id,
+            choice=choice,
+            by=by,
+            people=(by,),
+            link_id=self._fresh("link") if by_link else None,
             key=key,
         )
 
@@ -1116,6 +1205,16 @@ def few_ticks() -> Iterator[None]:
         patch.setattr(limits, "schedule_missed_max", 4)
         patch.setattr(limits, "schedule_queue_max", 3)
         patch.setattr(limits, "schedule_late_us", SECOND)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_streams() -> Iterator[None]:
+    """So short that each of their bounds is reached."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "stream_items_max", 6)
+        patch.setattr(limits, "stream_bytes_max", 20)
+        patch.setattr(limits, "streams_per_run_max", 3)
         yield
 
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, assert_type
 
 from perdure import (
@@ -46,8 +47,11 @@ from perdure import (
     SlotWait,
     Step,
     StepInfo,
+    StreamInfo,
+    StreamItem,
     TimedOut,
     Topic,
+    Unserved,
     Waiting,
     Won,
     Workflow,
@@ -56,8 +60,13 @@ from perdure import (
     timer,
     workflow,
 )
+from perdure.approvals import Approval as Asked
+from perdure.approvals import ApprovalInfo, Decided, Decision
+from perdure.approvals import approval as ask
 from perdure.channels import AnyOf, RunEnd, Timer
+from perdure.play import Act, Call, Chorus, Cue, Play, Scene, Sleep
 from perdure.runtime.calls import Durable
+from perdure.testing import ReplayReport, replay_check
 
 
 @dataclass
@@ -538,6 +547,38 @@ async def transactions(ctx: Context, order: Order) -> None:
     await ctx.transaction(plainly_noted)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
 
+# --- versions, forks, documents ------------------------------------------------------------------------
+
+
+@app.workflow(name="versioned", version=1)
+async def versioned(ctx: Context, order: Order, note: str) -> int:
+    assert_type(ctx.patched("new-tax"), bool)
+    ctx.patched(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.patched("new-tax")  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
+    return 1
+
+
+async def carry() -> None:
+    run = await app.start(versioned, Order("a", 1), "x")
+    document = await run.export()
+    assert_type(document, dict[str, Any])
+    assert_type(await app.import_run(document, id="b"), RunHandle[Any])
+    await app.import_run("text")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await run.fork("charge"), RunHandle[int])
+    assert_type(
+        await run.fork(input=(Order("a", 2), "y"), version=2, tags={"a": "b"}), RunHandle[int]
+    )
+    await run.fork(version="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await run.fork(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type((await app.health()).unserved, list[Unserved])
+    newest = app.registry.newest("versioned")
+    assert_type(await app.start(newest, 1, "x"), RunHandle[Any])
+    report = replay_check(app, document)
+    assert_type(report, ReplayReport)
+    replay_check(app, [document, "histories", Path("histories")])
+    replay_check(app, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 # --- deadlines, debounced starts, events that cancel --------------------------------------------------
 
 
@@ -585,3 +626,135 @@ async def put_off(at: datetime) -> None:
     await reading.start(stopped, order, debounce=at, key="k")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await reading.start(stopped, order, debounce="5s", connection=object())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     paid.about(order_entity) | paid  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue, reportUnusedExpression]
+
+
+# --- plays and sagas -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Basket:
+    total: int = 0
+    paid_by: str = ""
+
+
+def hold_back(ctx: StepInfo, basket: Basket) -> None:
+    basket.total += 1
+
+
+async def release(ctx: StepInfo, basket: Basket) -> Basket:
+    return basket
+
+
+def take_payment(ctx: StepInfo, basket: Basket, payment: Payment) -> None:
+    basket.paid_by = str(payment)
+
+
+def tier_of(basket: Basket) -> str:
+    return "gold" if basket.total > 10 else "plain"
+
+
+def wrong_state(ctx: StepInfo, state: Order) -> None: ...
+
+
+basket_play = Play(
+    "basket",
+    Basket,
+    [
+        Act("reserve", hold_back, compensate=release, retry=Retry(attempts=3), timeout="30s"),
+        Signal("payment", Payment, on_receive=take_payment, timeout="48h", on_timeout=hold_back),
+        Scene("ship", [Chorus("tell", [Act("mail", hold_back), Act("sms", release)])], saga=True),
+        Sleep("rest", lambda basket: basket.total, condition=lambda basket: basket.total > 1),
+        Cue("tier", tier_of, {"gold": Act("gift", hold_back), "plain": [], "else": None}),
+        Call("count", ship, input=lambda basket: Order("a", basket.total)),
+    ],
+)
+assert_type(basket_play, Play[Basket])
+Play("bad", Basket, [Act("a", wrong_state)])  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+Signal("payment", Payment, on_receive=wrong_state)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+async def perform(app: App) -> None:
+    app.add(basket_play)
+    run = await app.start(basket_play, Basket())
+    assert_type(run, RunHandle[Basket])
+    assert_type(await run.result(), Basket)
+    assert_type(await run.graph(), dict[str, Any])
+    await run.retry("payment", payload={"id": "p"})
+    await app.start(basket_play, "basket")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+
+
+@reading.workflow
+async def trip(ctx: Context, order: Order) -> int:
+    async with ctx.saga() as saga:
+        saga.on_rollback(plainly_undone, order, "word")
+        saga.on_rollback(plainly_undone, order)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+        assert_type(await ctx.call(basket_play, Basket()), Basket)
+    return 1
+
+
+def plainly_undone(order: Order, word: str) -> None: ...
+
+
+# --- streams, and questions ---------------------------------------------------------------------------
+
+asked = Signal("asked", Order)
+unasked = Signal("unasked")
+
+
+@reading.workflow
+async def talking(ctx: Context, order: Order) -> int:
+    assert_type(await ctx.publish("progress", order), int)
+    assert_type(await ctx.reply(order), None)
+    await ctx.reply()
+    await ctx.publish(1, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return 1
+
+
+def speaking() -> None:
+    step_info().publish("progress", 1)
+    step_info().publish(1, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def reads_along(order: Order) -> None:
+    run = await reading.start(talking, order)
+    async for typed in run.stream("progress", type=Order):
+        assert_type(typed, StreamItem[Order])
+        assert_type(typed.value, Order)
+        assert_type(typed.position, int)
+    async for item in run.stream("progress", after=7, follow=False):
+        assert_type(item.published_at, datetime)
+        assert_type(item.path, str)
+    assert_type(await run.streams(), list[StreamInfo])
+    assert_type(await reading.ask(run.id, asked, order, type=Payment), Payment)
+    assert_type(await reading.ask(run.id, "asked", order, type=Payment, timeout="1s"), Payment)
+    assert_type(await reading.ask(run.id, unasked, key="k"), Any)
+    assert_type(await reading.ask(run.id, asked, {"sku": "a"}), Any)
+    await reading.ask(run.id, asked, 7)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    run.stream("progress", after="7")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+
+
+# --- approvals ---
+
+
+async def approvals(ctx: Context, app: App) -> None:
+    plain = ask("refund", title="Refund?", who="anna", expires="1d", remind=["4h", "8h"])
+    assert_type(plain, Asked[None])
+    typed = ask("refund", type=Order, choices=["yes", "no"], remind=timedelta(hours=4))
+    assert_type(typed, Asked[Order])
+    assert_type(ask("refund", type=Order | None), Asked[Any])
+    assert_type(await ctx.wait(plain), Decision[None])
+    assert_type(await ctx.wait(ask("x", type=Order) | timer("1h")), Decision[Order] | TimedOut)
+    decision = await ctx.wait(typed, timeout="1h")
+    assert_type(decision.payload, Order)
+    assert_type(decision.choice, str | None)
+    assert_type(decision.decided_at, datetime)
+    page = await app.approvals(who=["anna", "group:finance"], workflow="refunds", limit=10)
+    assert_type(page, Page[ApprovalInfo])
+    decided = await app.decide(page[0].id, "approve", by="anna", groups=["finance"], key="k")
+    assert_type(decided, Decided | Duplicate[Decided])
+    link = app.approval_link(page[0].id, by="anna", choice="approve", expires="2d", url="https://x")
+    assert_type(link, str)
+    assert_type(await app.answer(link, comment="by mail"), Decided)
+    await app.decide(page[0].id, "approve")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ask("x", choices=7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    App("memory://", secret=["a" * 16, b"b" * 16])

@@ -48,6 +48,20 @@ def test_a_line_that_may_move_now_is_told_once() -> None:
     assert list(found.wakes("you")) == [Wake("line", "gpu")]
 
 
+def test_runs_that_publish_are_told_once_in_as_many_parts_as_it_takes() -> None:
+    hint = Hint("me")
+    for number in (*range(400), *range(400)):
+        hint.note(Wake("stream", f"run-{number:022}"), "me", 0)
+    found = heard(hint)
+    assert len(found) > 1
+    told = [one for part in found for one in part.wakes("you")]
+    assert sorted(one.run_id for one in told) == [f"run-{number:022}" for number in range(400)]
+    assert {one.kind for one in told} == {"stream"}
+    for number in range(2 * limits.hint_names_max):
+        hint.note(Wake("stream", f"another-{number}"), "me", 0)
+    assert len(hint.streams) == limits.hint_names_max
+
+
 def test_what_can_be_told_to_nobody_gathers_up_to_a_bound() -> None:
     hint = Hint("me")
     for number in range(5 * limits.hint_names_max):

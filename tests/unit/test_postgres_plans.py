@@ -28,7 +28,10 @@ from perdure.store.postgres.reads import runs_query
 from perdure.store.postgres.statements import Statements, statement
 
 rows = 100_000
-large = ("runs", "steps", "watchers", "events", "signals", "keys", "queue_items", "commits")
+large = (
+    *("runs", "steps", "watchers", "events", "signals", "keys", "queue_items", "commits"),
+    *("streams", "stream_items"),
+)
 
 _fill = f"""
 insert into {{s}}.runs (
@@ -71,6 +74,10 @@ select 'scope-' || n % 3, 'key-' || n, '', '1', 'run-' || n, n, case when n % 3 
 from generate_series(1, {rows}) as n;
 insert into {{s}}.queue_items (item_id, position, queue, payload, put_at)
 select 'item-' || n, n, 'queue-' || n % 7, '1', n from generate_series(1, {rows}) as n;
+insert into {{s}}.streams (run_id, stream, last, bytes_all)
+select 'run-' || n, 'stream-' || n % 3, 2, 2 from generate_series(1, {rows}) as n;
+insert into {{s}}.stream_items (run_id, stream, position, item, path, attempt, published_at, bytes_before)
+select 'run-' || n / 2, 'stream-' || n % 3, n % 2 + 1, '1', 'step', 1, n, n % 2 from generate_series(1, {rows}) as n;
 insert into {{s}}.commits (batch_id, at, head) select 'batch-' || n, n, n from generate_series(1, {rows}) as n;
 """
 
@@ -316,6 +323,7 @@ _found_by = {
         "runs_ready",
         "(pool = s.pool) AND (workflow = known.name) AND (version = known.version) AND (ready_at >",
     ),
+    "backlog": ("runs_ready", "ROW(pool, workflow, version) > ROW(p"),
     "slots": ("runs_with_slot", "(pool = "),
     "line_keys": ("runs_in_line", "(pool_key = k.key)"),
     "line_runs": ("runs_in_line", "(admitted >="),
@@ -337,11 +345,15 @@ _found_by = {
     "waiting": ("watchers_pkey", "(run_id = "),
     "find_waiting": ("watchers_by_target", "(target = "),
     "waiting_for_topic": ("watchers_by_target", "(target = "),
+    "approvals": ("watchers_asking", "(ROW(opened_at,"),
     "matches": ("watchers_by_target", "(kind = 'match'::text) AND (ROW(target,"),
     "buffered": ("signals_by_run", "(run_id = "),
     "signal": ("signals_pkey", "(signal_id ="),
     "event": ("events_event_id_key", "(event_id ="),
     "page_items": ("queue_items_in_order", "(queue = "),
+    "streams": ("streams_pkey", "(run_id = "),
+    "stream_spans": ("stream_items_pkey", "AND (stream = s.stream)"),
+    "page_stream_items": ("stream_items_pkey", 'AND ("position" >'),
     "page_timeline": ("events_by_entity", "AND (entity_id = "),
     "page_events": ("events_pkey", '("position" >'),
     "page_events of type": ("events_by_type", "(type = "),
@@ -450,6 +462,8 @@ _inside = {
         "delete from watchers as w": {"watchers_pkey"},
         "delete from signals as s": {"signals_pkey"},
         "delete from queue_items as i": {"queue_items_pkey"},
+        "left join streams as s": {"streams_pkey"},
+        "delete from stream_items as i": {"stream_items_pkey"},
         "with due as materialized": {"runs_ready", "runs_pkey", "steps_pkey"},
         "r.ready_at > p_now": {"runs_ready"},
         "with recursive found (pool)": {"runs_ready"},
@@ -457,6 +471,8 @@ _inside = {
         "delete from steps where run_id": {"steps_pkey"},
         "delete from signals where run_id": {"signals_by_run"},
         "delete from watchers where run_id": {"watchers_pkey"},
+        "delete from streams where run_id": {"streams_pkey"},
+        "delete from stream_items where run_id": {"stream_items_pkey"},
     },
     "fetch_v1": {
         "select distinct unnest(v_inside) as run_id) as i join watchers": {"watchers_pkey"},

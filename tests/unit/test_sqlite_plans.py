@@ -79,6 +79,11 @@ asked: list[tuple[str, str, str]] = [
     ),
     ("next deadline", of("next_deadline"), "watchers USING INDEX watchers_by_deadline"),
     ("matches", of("matches"), "watchers_by_target (kind=?"),
+    (
+        "approvals",
+        of("approvals"),
+        "watchers USING INDEX watchers_asking ((opened_at,run_id,path,ix)>",
+    ),
     ("next event", of("next_event", order="asc"), "events_by_type (type=? AND position>?"),
     ("newest event", of("next_event", order="desc"), "events_by_type (type=? AND position>?"),
     (
@@ -115,6 +120,24 @@ asked: list[tuple[str, str, str]] = [
     ("timeline", of("page_timeline"), "events_by_entity (entity_type=? AND entity_id=?"),
     ("first items", of("first_items"), "queue_items_in_order (queue=?"),
     ("items of a queue", of("page_items"), "queue_items_in_order (queue=? AND position>?"),
+    (
+        "items of a stream",
+        of("page_stream_items"),
+        "stream_items USING INDEX sqlite_autoindex_stream_items_1 (run_id=? AND stream=? AND position>?)",
+    ),
+    ("streams of a run", of("stream_spans"), "s USING PRIMARY KEY (run_id=?)"),
+    ("the first item", of("stream_spans"), "stream_items_1 (run_id=? AND stream=?)"),
+    ("how far streams are", of("streams"), "streams USING PRIMARY KEY (run_id=?)"),
+    (
+        "the oldest items of a stream",
+        of("trim_streams"),
+        "i USING COVERING INDEX sqlite_autoindex_stream_items_1 (run_id=? AND stream=? AND position<?)",
+    ),
+    (
+        "the first item that is kept",
+        of("trim_streams"),
+        "k USING INDEX sqlite_autoindex_stream_items_1 (run_id=? AND stream=? AND position>?)",
+    ),
     ("sends to be applied", of("page_outbox"), "outbox USING PRIMARY KEY (outbox_id>?)"),
     ("sends that are kept", of("kept_outbox"), "outbox USING PRIMARY KEY (outbox_id=?)"),
     ("cursors", of("cursors"), "cursors USING PRIMARY KEY (run_id=?)"),
@@ -159,7 +182,7 @@ async def test_an_index_answers(store: SqliteStore, name: str, text: str, search
 def _is_small(line: str) -> bool:
     """A walk over what was given, or over what an inner select has found, is no scan of a table."""
     return (
-        line.split()[1].strip("()") in ("w", "json_each", "subquery-", "CONSTANT")
+        line.split()[1].strip("()") in ("w", "f", "json_each", "subquery-", "CONSTANT")
         or "subquery" in line
     )
 
@@ -170,7 +193,7 @@ async def test_two_conditions_on_events_use_an_index_too(store: SqliteStore) -> 
     assert not any(line.startswith("SCAN events") for line in found), found
 
 
-@pytest.mark.parametrize("name", ["page_parked", "oldest_needed", "vitals"])
+@pytest.mark.parametrize("name", ["page_parked", "oldest_needed", "vitals", "backlog"])
 async def test_what_is_read_from_one_end_follows_an_index(store: SqliteStore, name: str) -> None:
     """Read until enough is found, in the order of the index or the primary key: nothing is sorted."""
     found = await plan(store, queries[name])

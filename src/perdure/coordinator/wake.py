@@ -5,7 +5,8 @@ A wake is a hint: whoever misses one finds the truth in the store on the next sl
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from perdure.errors import NotRunning
 from perdure.model.outcomes import Wake
@@ -90,6 +91,13 @@ class WakeHub:
             str, RunEnding
         ] = {}  # also some that no longer are, until they are asked for
         self._closed = False
+        # By run, who reads along what it publishes, and wants to know of its end.
+        self._listeners: dict[str, set[asyncio.Event]] = {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether the app is closing: nobody will be told of anything any more."""
+        return self._closed
 
     def attach(self, hear: Callable[[Wake], None] | None) -> None:
         """The worker listens from now on (None: nobody does)."""
@@ -100,7 +108,31 @@ class WakeHub:
         self._readers.append(hear)
         return lambda: self._readers.remove(hear)
 
+    @contextmanager
+    def listening(self, run_id: str) -> "Iterator[asyncio.Event]":
+        """An event that is set whenever the run has published something, or ended, as far as this process hears."""
+        heard = asyncio.Event()
+        self._listeners.setdefault(run_id, set()).add(heard)
+        try:
+            yield heard
+        finally:
+            listeners = self._listeners[run_id]
+            listeners.discard(heard)
+            if not listeners:
+                del self._listeners[run_id]
+
+    def rouse(self, run_id: str) -> None:
+        """Have those who read along look."""
+        for heard in self._listeners.get(run_id, ()):
+            heard.set()
+
+    def rouse_all(self) -> None:
+        for run_id in self._listeners:
+            self.rouse(run_id)
+
     def pass_on(self, wake: Wake) -> None:
+        if self._listeners and wake.kind in ("stream", "ended"):
+            self.rouse(wake.run_id)
         if wake.kind == "ended":
             found = self._endings.get(wake.run_id)
             ending = None if found is None else found()
@@ -110,6 +142,8 @@ class WakeHub:
         if wake.kind in ("consumer", "match"):
             for hear in self._readers:
                 hear(wake)
+        elif wake.kind == "stream":
+            pass  # of no concern to the worker
         elif self._hear is not None:
             self._hear(wake)
 
@@ -117,6 +151,7 @@ class WakeHub:
         """Release those who await the end of a run; whoever comes later is refused."""
         self._closed = True
         self._awaited.clear()
+        self.rouse_all()
         for found in list(self._endings.values()):
             ending = found()
             if ending is not None:

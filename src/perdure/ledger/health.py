@@ -4,15 +4,17 @@ A consumer is stalled when events wait for it and it has not moved, nor said tha
 with a schedule, an hour after the tick that should have read them. Nothing here writes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 
+from perdure.model.clock import to_datetime
 from perdure.model.cron import parse_cron
 from perdure.model.pools import limits_of, try_at
-from perdure.model.records import ConsumerRecord, LineLook
-from perdure.store.base import Store
+from perdure.model.records import ConsumerRecord, LineLook, WorkerRecord
+from perdure.store.base import Backlog, Store, merged_backlog
 
 stalled_us = 3600 * 1_000_000
 # A run that is ready and nobody takes for so long: no worker knows its workflow, or they are all busy.
@@ -23,6 +25,23 @@ _overdue_us = 300 * 1_000_000
 
 # Somebody who stands in line for so long though there is room: no worker serves the pool, or knows the workflow.
 _line_us = 300 * 1_000_000
+
+
+# A version that no live worker has, for so long: while workers are replaced, and before a new one has said what it
+# executes, that is nothing to be alarmed about.
+_unserved_us = 10 * 1_000_000
+# Runs of one version, and of those in one line, that are looked at: enough to see that they are many.
+_counted_max = 1000
+_decode_workflows = msgspec.json.Decoder(list[tuple[str, int]]).decode
+
+
+class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that wait for a worker that has this version of their workflow; there is none. Counted up to a bound."""
+
+    workflow: str
+    version: int
+    runs: int
+    since: datetime
 
 
 class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +72,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int
     schedule_late_s: float | None  # how long the tick that is due longest waits to be dealt with
     in_line_s: dict[str, float]  # by pool, how long the first in its line waits for a slot
+    unserved: list[Unserved]  # versions of workflows that have runs to execute, and no live worker
 
 
 async def measure(store: Store, now: int, position_of: Callable[[str], int | None]) -> Health:
@@ -71,6 +91,8 @@ async def measure(store: Store, now: int, position_of: Callable[[str], int | Non
         )
     lines = await store.lines()
     reasons += [words for one in lines if (words := _line_reason(one, now)) is not None]
+    unserved = await _unserved(store, lines, now)
+    reasons += [words for one in unserved if (words := _unserved_reason(one, now)) is not None]
     return Health(
         status="degraded" if reasons else "ok",
         reasons=reasons,
@@ -82,6 +104,42 @@ async def measure(store: Store, now: int, position_of: Callable[[str], int | Non
         dead_letters=vitals.dead_letters,
         schedule_late_s=late_us / 1_000_000 if late_us else None,
         in_line_s={one.name: max(0, now - one.oldest_at) / 1_000_000 for one in lines},
+        unserved=[
+            Unserved(
+                workflow=one.workflow,
+                version=one.version,
+                runs=one.count,
+                since=to_datetime(one.ready_at),
+            )
+            for one in unserved
+        ],
+    )
+
+
+async def _unserved(store: Store, lines: list[LineLook], now: int) -> list[Backlog]:
+    """Runs that could go on now if somebody had their code: those to be claimed, and the first in each line."""
+    found = await store.backlog(now, _counted_max)
+    for line in lines:
+        for run in await store.line(line.name, None, _counted_max):
+            if run.line_at is not None and run.line_at <= now:
+                found.append(Backlog(run.workflow, run.version, 1, run.line_at))
+    served = served_by(await store.workers())
+    return [one for one in merged_backlog(found) if (one.workflow, one.version) not in served]
+
+
+def served_by(workers: Iterable[WorkerRecord]) -> set[tuple[str, int]]:
+    """The versions of workflows that these workers execute."""
+    return {at for one in workers for at in _decode_workflows(one.workflows)}
+
+
+def _unserved_reason(one: Backlog, now: int) -> str | None:
+    waited_us = now - one.ready_at
+    if waited_us <= _unserved_us:
+        return None
+    many = f"{one.count} runs of" if one.count > 1 else "a run of"
+    return (
+        f"{many} {one.workflow!r} version {one.version} can be executed since {waited_us // 1_000_000} s, and no live "
+        "worker has that version"
     )
 
 

@@ -13,8 +13,9 @@ from perdure.model.limits import BadValue
 
 _epoch = datetime(1970, 1, 1, tzinfo=UTC)
 _microsecond = timedelta(microseconds=1)
-_first_us = (datetime.min.replace(tzinfo=UTC) - _epoch) // _microsecond
-_last_us = (datetime.max.replace(tzinfo=UTC) - _epoch) // _microsecond
+# What can be stored and shown again: the years 1 to 9999.
+first_us = (datetime.min.replace(tzinfo=UTC) - _epoch) // _microsecond
+last_us = (datetime.max.replace(tzinfo=UTC) - _epoch) // _microsecond
 
 
 class Clock(Protocol):
@@ -49,6 +50,6 @@ def from_datetime(moment: datetime, what: str = "datetime") -> int:
         raise BadValue(what, moment, "has no time zone; use datetime.now(UTC) or add tzinfo=")
     us = (moment - _epoch) // _microsecond
     # Its zone may lead over the edge: stored, it could not be read again.
-    if not _first_us <= us <= _last_us:
+    if not first_us <= us <= last_us:
         raise BadValue(what, moment, "lies outside the years 1 to 9999 in UTC")
     return us

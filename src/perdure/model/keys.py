@@ -16,6 +16,11 @@ def start_scope(workflow: str) -> str:
     return f"start/{workflow}"
 
 
+def import_scope() -> str:
+    """Under its id a run that was imported or forked is known by what it was made of."""
+    return "import"
+
+
 def debounce_scope(workflow: str) -> str:
     """A debounced start's key names the run of its workflow that still takes another input."""
     return f"debounce/{workflow}"
@@ -26,10 +31,20 @@ def signal_scope(run_id: str, name: str) -> str:
     return f"signal/{run_id}/{name}"
 
 
+def decide_scope(run_id: str, approval_id: str) -> str:
+    """The key of a decision counts for its approval, an id without a slash."""
+    return f"decide/{run_id}/{approval_id}"
+
+
+def claim_scope(run_id: str) -> str:
+    """The claims on one run. Its id may hold slashes, so it has the scope for itself."""
+    return f"claim/{run_id}"
+
+
 def claim_on(run_id: str, generation: int, name: str, path: str | None) -> tuple[str, str]:
     """Scope and key of the one claim of a `first` signal: per run, generation and name, or path if addressed."""
-    # A run id may hold slashes, so it has the scope for itself; a name has none.
-    return f"claim/{run_id}", f"{generation}/{name}/{path or ''}"
+    # A name holds no slash.
+    return claim_scope(run_id), f"{generation}/{name}/{path or ''}"
 
 
 def emit_scope(topic: str) -> str:

@@ -63,6 +63,19 @@ cloudevent_attribute_bytes_max = 4096
 
 # A generation is replayed whole, so its steps bound the time of a replay. Then: `continue_as`.
 steps_per_generation_max = 50_000
+# Streams of one run: they are named in code. What is made from data belongs into the items.
+streams_per_run_max = 32
+# Items that are kept of a stream, the newest: a long answer, token by token. Who reads later than that reads a result.
+stream_items_max = 10_000
+# Bytes likewise, and some of the largest items: on Redis they are memory, and a page of a stream may be all of it.
+stream_bytes_max = 4 * 1024 * 1024
+# Items that a step has published and the store has not taken yet; then publishing is an error, for the step is faster
+# than the store.
+stream_buffer_items_max = 10_000
+# Bytes of those.
+stream_buffer_bytes_max = 8 * 1024 * 1024
+# Items that go to the store in one op, and so in one commit.
+stream_items_per_op_max = 1_000
 # Signals accepted for a run that does not take them.
 buffered_per_run_max = 10_000
 # All payloads among them together: each op that looks into a buffer may have to read it whole.
@@ -71,6 +84,10 @@ buffered_chars_per_run_max = 16 * 1024 * 1024
 noted_signals_max = 256
 # Topics and queues that are used without being declared and that the catalogue remembers all the same.
 noted_channels_max = 1024
+# Parts of a play. A graph of more is read by nobody, and every one is a line of the catalogue's text.
+play_parts_max = 1_000
+# Steps that one saga would have to undo, one after the other, before its run has ended.
+rollbacks_max = 10_000
 # `ctx.wait(a | b | ...)` opens one watcher each.
 conditions_per_wait_max = 100
 # Events of one op, and so of one commit: with 1,000 ops a batch stays a bounded commit.
@@ -152,6 +169,15 @@ cancel_on_max = 16
 debounce_us_max = 7 * 24 * 3600 * 1_000_000
 debounce_times_default = 10
 
+# A run as a document, which is checked and written as one: some times what a long history takes.
+document_bytes_max = 64 * 1024 * 1024
+# Records of a document: they are one commit, during which a server does nothing else.
+document_rows_max = 20_000
+# Generations, attempts and the like that a document tells of: more than any run counts, and room to count on.
+document_count_max = 1_000_000_000
+# Forks of forks: each is asked about whenever a copied part draws chance. Any one can be forked again and again.
+forks_max = 100
+
 # Slots of a pool, or of a key of it: taken ones are counted with each admission. Who needs more needs no limit.
 pool_slots_max = 10_000
 # Pools of one store: they are named in code. What comes from data, such as tenants, are keys of a pool.
@@ -167,6 +193,34 @@ admission_keys_max = 256
 # A run that was let through and that nobody claims for so long may lose its slot to others. Well above the time that it
 # takes to hand runs over when workers are replaced.
 slot_unclaimed_us = 60 * 1_000_000
+
+# What an approval says is kept with the wait, shown with each page of the inbox, and told on the ledger: words for
+# people, and a reference to anything larger.
+approval_title_bytes_max = 512
+approval_description_bytes_max = 8 * 1024
+approval_data_bytes_max = 16 * 1024
+# The form of a payload: that of a type that people fill in is a few kilobytes.
+approval_schema_bytes_max = 32 * 1024
+# Buttons that people can tell apart.
+choices_max = 32
+# Who may answer: people and groups. More of them are a group.
+approvers_max = 64
+# A person, such as `mail:anna@example.org`, or a group.
+person_bytes_max = 256
+# Groups that somebody who answers names: those that matter for it.
+groups_max = 256
+# Reminders of one approval, and how often one is repeated: who did not hear fifty of them will not hear the next.
+reminders_max = 50
+# Ids that a place has asked under before, and that are still told from unknown ones.
+approval_ids_before_max = 20
+# What somebody says with a decision.
+comment_bytes_max = 4096
+# Rows of the inbox that one call looks through for those that fit: then it gives what it has, and a cursor.
+approvals_scanned_max = 5_000
+# A secret that links are signed with: shorter ones can be guessed.
+secret_bytes_min = 16
+# A link: an id, a choice and a name, with their signature.
+link_chars_max = 4096
 
 # Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
 expression_bytes_max = 4096
@@ -274,23 +328,35 @@ def check_path(value: object) -> str:
 
 def check_reason(value: object) -> str | None:
     """Why somebody steers a run: any text, also of several lines; None for none."""
-    if value is None:
-        return None
+    return None if value is None else check_words("reason", value, reason_bytes_max)
+
+
+def check_words(what: str, value: object, bytes_max: int, bound: str | None = None) -> str:
+    """What people write to people: any text, also of several lines. The bound is named after it, if not otherwise."""
     if not isinstance(value, str):
-        raise BadValue("reason", value, f"is a {type(value).__name__}; give a str")
+        raise BadValue(what, value, f"is a {type(value).__name__}; give a str")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise BadValue(
-            "reason", value, "holds a lone surrogate, which is not text; decode it properly"
+            what, value, "holds a lone surrogate, which is not text; decode it properly"
         ) from None
     if "\0" in value:
-        raise BadValue("reason", value, "holds a zero byte, which not every store keeps; remove it")
-    if size > reason_bytes_max:
-        raise BadValue(
-            "reason", value, f"is {size} bytes; at most {reason_bytes_max} (reason_bytes_max)"
-        )
+        raise BadValue(what, value, "holds a zero byte, which not every store keeps; remove it")
+    if size > bytes_max:
+        named = bound or f"{what}_bytes_max"
+        raise BadValue(what, value, f"is {size} bytes; at most {bytes_max} ({named})")
     return value
+
+
+def check_choice(value: object) -> str:
+    """What people choose, as it is shown to them."""
+    return _check_text("choice", value, name_bytes_max, "name_bytes_max")
+
+
+def check_person(what: str, value: object) -> str:
+    """A person or a group, as `who` and `by` name them."""
+    return _check_text(what, value, person_bytes_max, "person_bytes_max")
 
 
 def check_tags(tags: Mapping[str, str] | None) -> dict[str, str]:

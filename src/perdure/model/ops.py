@@ -17,6 +17,7 @@ from perdure.model.outcomes import (
     Claimed,
     Counted,
     CursorMoved,
+    DecideOutcome,
     EmitOutcome,
     Fenced,
     Filled,
@@ -42,8 +43,11 @@ from perdure.model.records import (
     ParkedRecord,
     PoolRecord,
     Repeats,
+    RunRecord,
     ScheduleRecord,
+    SignalRecord,
     StepKind,
+    StepRecord,
     StepState,
     SubscriptionRecord,
     WorkflowRecord,
@@ -70,12 +74,15 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     path: str
     name: str
     state: StepState
+    kind: StepKind = "step"
     value: str | None = None
     error: str | None = None
     attempt: int = 1
     started_at: int
     recorded_at: int
     delay_us: int = 0
+    # Facts of a play's own, (type, JSON object), for the ledger in the commit of this record.
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -88,6 +95,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     known: bool = False
     # Whose wait it is, if not that of its path: a call made by one, awaited by another.
     branch: str | None = None
+    announced: bool = False  # the ledger is told when it opens: signal.waiting
+    handles_timeout: bool = False  # who waits tells of its timeout, with what came of it
 
 
 # --- starting and owning -----------------------------------------------------------------------------
@@ -142,6 +151,29 @@ class SignalWithStart(
     signal: "SendSignal"
 
 
+class ImportRun(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
+    """Make a run as a document tells it: its history, what is buffered for it, and the `first` signals it has had.
+
+    Under its id the same is found again, by the digest of all that was asked for. One that had not ended goes on, by
+    replay; what `run` says of who holds it counts for nothing. Steps come with the numbers of the document, which keep
+    their order only. A fork was made in this very store: there places on the ledger mean what they meant.
+    """
+
+    heavy: ClassVar[bool] = True
+    run: RunRecord
+    steps: tuple[StepRecord, ...]
+    digest: str
+    signals: tuple[SignalRecord, ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()  # key, and the id of the signal
+    forked_from: str | None = None
+    from_path: str | None = None
+    deadline_us: int | None = None  # from now on, in place of the run's own
+
+    @property
+    def size(self) -> int:
+        return len(self.steps) + len(self.signals)
+
+
 class ClaimRuns(Op[Claimed], frozen=True, kw_only=True, gc=False):
     """Take up to `limit` ready runs of workflows that this worker knows: by turns from the pools that it serves."""
 
@@ -158,6 +190,7 @@ class Beat(Op[Counted], frozen=True, kw_only=True, gc=False):
     worker_id: str
     lease_us: int
     stopping: bool = False
+    workflows: tuple[tuple[str, int], ...] = ()  # name and version of those that it executes
 
 
 class Recover(Op[Counted], frozen=True, kw_only=True, gc=False):
@@ -206,8 +239,28 @@ class RecordSend(TurnOp, frozen=True, kw_only=True, gc=False):
     path: str
     kind: StepKind
     name: str
-    send: "SendSignal | StartRun | Emit | Put | None"  # None: kind is "set"
-    value: str | None = None  # what "set" publishes under `name`
+    send: "SendSignal | StartRun | Emit | Put | None"  # None: kind is "set" or "publish"
+    value: str | None = (
+        None  # what "set" shows under `name`, or "publish" adds to the stream of that name
+    )
+
+
+class Publish(Op[Counted | Fenced | Refusal], frozen=True, kw_only=True, gc=False):
+    """What a step publishes while it runs: items for streams of its run, all that come before one stream too many.
+
+    The answer is how many that are; a refusal, if the very first is of such a stream. Of the owner of the run, as its
+    fence shows; it does not mind a moved revision.
+    """
+
+    run_id: str
+    fence: int
+    path: str
+    attempt: int
+    items: tuple[tuple[str, str], ...]  # stream, JSON
+
+    @property
+    def size(self) -> int:
+        return len(self.items)
 
 
 class RecordCancel(TurnOp, frozen=True, kw_only=True, gc=False):
@@ -291,9 +344,14 @@ class Resume(Op[SteerOutcome], frozen=True, kw_only=True, gc=False):
 
 
 class Retry(Op[SteerOutcome], frozen=True, kw_only=True, gc=False):
-    """Reopen a failed run: the step it failed at is superseded and done anew."""
+    """Reopen a failed run: the step it failed at is superseded and done anew; or all from the step at `path` on.
+
+    With `answer` the wait at `path`, which a signal had ended, ends by this one instead.
+    """
 
     run_id: str
+    path: str | None = None
+    answer: "SendSignal | None" = None
 
 
 # --- sending -----------------------------------------------------------------------------------------
@@ -329,6 +387,28 @@ class ResendDeadLetter(Op[SendOutcome | Queued], frozen=True, kw_only=True, gc=F
     dead_letter_id: str
     signal_id: str
     run_id: str | None = None
+
+
+# --- approvals ---------------------------------------------------------------------------------------
+
+
+class Decide(Op[DecideOutcome], frozen=True, kw_only=True, gc=False):
+    """Answer an approval of a run: of several who do, one decides.
+
+    `people` are who answers and the groups of that person, as `who` of the approval names them. Whoever came by a link
+    (`link_id`) need not be among those: to have the link is the right.
+    """
+
+    run_id: str
+    approval_id: str  # its own part of the id
+    choice: str | None = None
+    payload: str | None = None
+    by: str
+    people: tuple[str, ...] = ()
+    comment: str | None = None
+    link_id: str | None = None
+    link_expires_at: int | None = None
+    key: str | None = None
 
 
 # --- topics and queues -------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ from perdure.model.status import Status
 RefusalCode = Literal[
     "conflict",
     "taken",
+    "closed",
+    "no_answer",
+    "no_step",
     "not_waiting",
     "ambiguous",
     "full",
@@ -28,6 +31,12 @@ RefusalCode = Literal[
     "too_deep",
     "no_schedule",
     "no_pool",
+    "too_many_streams",
+    "approval_closed",
+    "approval_expired",
+    "not_allowed",
+    "paused",
+    "link_expired",
 ]
 
 
@@ -51,6 +60,14 @@ class Buffered(msgspec.Struct, frozen=True, gc=False):
 
     signal_id: str
     replaced: str | None = None
+
+
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """The decision counts: the approval is closed, and the run goes on with it."""
+
+    approval_id: str
+    run_id: str
+    path: str
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
@@ -217,6 +234,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     consumer: somebody steered the consumer, or changed the subscriptions.
     schedule: one was made or changed, or a tick of it may start now: it is due `at`.
     line: in the line of the pool `run_id` something may move, from `at` on.
+    stream: the run has published something.
     events: the ledger has grown, up to the position `at`. Only from another process: here each commit shows it.
     look: another process has done something that nobody told of. Likewise.
 
@@ -235,6 +253,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
         "consumer",
         "schedule",
         "line",
+        "stream",
         "events",
         "look",
     ]
@@ -254,11 +273,12 @@ _kinds: dict[str, type[msgspec.Struct]] = {
     "buffered": Buffered,
     "queued": Queued,
     "emitted": Emitted,
+    "decided": Decided,
 }
 _names = {kind: name for name, kind in _kinds.items()}
 
 
-def encode_answer(outcome: "Delivered | Buffered | Queued | Emitted") -> str:
+def encode_answer(outcome: "Delivered | Buffered | Queued | Emitted | Decided") -> str:
     """The answer of an accepted send as JSON, for the key it used or the step that sent it."""
     kind = _names[type(outcome)]
     return msgspec.json.encode({"outcome": kind, **msgspec.structs.asdict(outcome)}).decode()
@@ -278,5 +298,6 @@ Taken = Delivered | Queued | Duplicate[Delivered | Queued]
 SendOutcome = Sent | Finished | NotFound | Refusal
 EmitOutcome = Told | Refusal
 PutOutcome = Taken | Refusal
+DecideOutcome = Decided | Duplicate[Decided] | NotFound | Refusal
 TurnOutcome = Advanced | Moved | Fenced
 SteerOutcome = Steered | Finished | NotFound | Refusal

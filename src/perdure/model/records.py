@@ -11,11 +11,28 @@ import msgspec
 from perdure.model.status import Status
 
 StepKind = Literal[
-    "step", "wait", "sleep", "signal", "start", "set", "emit", "put", "cancel", "retry"
+    "step",
+    "wait",
+    "sleep",
+    "signal",
+    "start",
+    "set",
+    "emit",
+    "put",
+    "publish",  # an item for one of the run's streams, or a reply
+    "cancel",
+    "retry",
+    "patch",  # a mark: the run took the new way where code asked `ctx.patched`
+    "act",  # a step of a play: its value is the state after it
+    "cue",  # a decision of a play: whether a part of it is entered, and which
 ]
 StepState = Literal["open", "retrying", "done", "failed", "abandoned", "superseded"]
-# "match" is a topic with a filter: an event that comes is judged outside the store, by the matcher.
-WatcherKind = Literal["signal", "run", "timer", "retry", "topic", "match", "queue"]
+# "match" is a topic with a filter: an event that comes is judged outside the store, by the matcher. An approval is
+# ended by who decides it; the alarm beside it tells of reminders and of its expiry, and ends nothing. While its run is
+# paused only that it was asked is left of it.
+WatcherKind = Literal[
+    "signal", "run", "timer", "retry", "topic", "match", "queue", "approval", "alarm", "asked"
+]
 Since = Literal["start", "now", "ever"]
 Deliver = Literal["next", "latest"]
 Repeats = Literal["deliver", "ignore"]
@@ -26,10 +43,15 @@ Overlap = Literal["skip", "queue", "allow"]
 
 CANCEL_PATH = "!cancel"
 RETRY_PATH = "!retry"
+PATCH_PATH = "!patch/"  # branch and name follow
 # Watchers at these paths belong to no wait: they stand over the run whatever it does, until it ends or is cancelled.
 DEADLINE_PATH = "!deadline"
 CANCEL_ON_PATH = "!cancel_on"
 STANDING = frozenset({DEADLINE_PATH, CANCEL_ON_PATH})
+# After the path of a part of a play: the steps that deal with what it waited for.
+RECEIVE = ".receive"
+TIMEOUT = ".timeout"
+HANDLING = (RECEIVE, TIMEOUT)
 RUNNER = "workflow_runner"  # the built-in consumer that drains subscriptions
 
 
@@ -90,6 +112,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # Since when it stands in its pool's line, or from when on, if it is to start later; it cannot be claimed then.
     line_at: int | None = None
     admitted: bool = True  # False: born into a line, and not let through yet
+    # JSON array of Origin (model/origins.py), of one that was forked or imported: up to that place of its history
+    # chance is drawn as that run drew it.
+    forked: str | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -126,6 +151,7 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
     winner: int | None
     recorded_at: int
     attempt: int = 1
+    taken_id: str | None = None  # of the signal, item or event that ended a wait
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -135,7 +161,7 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     named here: the run's own code judges what is delivered, and has it taken back if it does not fit.
     """
 
-    kind: Literal["signal", "run", "timer", "topic", "queue"]
+    kind: Literal["signal", "run", "timer", "topic", "queue", "approval"]
     target: str = ""
     delay_us: int | None = None
     until_at: int | None = None
@@ -144,6 +170,7 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deliver: Deliver = "next"
     filter: str = ""  # CEL, judged by the matcher
     code: str = ""  # the name of a function, judged by the run
+    asks: str = ""  # of an approval: what is asked of whom, as JSON
 
 
 class WaitSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -156,6 +183,7 @@ class WaitSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     branch: str | None = None  # whose cursors they are, if not those of the path's own branch
     # Of the item of a queue that ended it: its position, and when it was put. So it can be given back as it was.
     item: tuple[int, int] | None = None
+    handles_timeout: bool = False  # who waits tells of its timeout
 
 
 class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -177,10 +205,16 @@ class WatcherRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     after: int = 0  # of a topic: only events after this position count
     filter: str = ""  # of a topic, as in the condition: its own or the name of a function
     held: bool = False  # a filter must be asked before its deadline counts: the matcher's affair
+    asks: str = ""  # of an approval, as in the condition
 
     @property
     def is_standing(self) -> bool:
         return self.path in STANDING
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it only stands beside a wait: it keeps no run waiting and ends nothing."""
+        return self.kind in ("alarm", "asked")
 
 
 class SignalRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -268,6 +302,36 @@ class CursorRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     position: int
 
 
+class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How far a stream of a run has come: its newest position, and the bytes of all that was ever published to it."""
+
+    run_id: str
+    stream: str
+    last: int
+    bytes_all: int
+
+
+class StreamItemRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Something that a run has published. Positions of a stream are dense from 1, in the order of commits."""
+
+    run_id: str
+    stream: str
+    position: int
+    item: str
+    path: str  # of the step or call that published it
+    attempt: int
+    published_at: int
+    bytes_before: int  # of all that was published to the stream before it
+
+
+class StreamSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is kept of a stream: from the first position to the last."""
+
+    stream: str
+    first: int
+    last: int
+
+
 class DeadLetterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A signal or item nobody could take any more, kept to be listed and sent again."""
 
@@ -296,6 +360,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker_id: str
     started_at: int
     lease_until: int
+    workflows: str = "[]"  # JSON array of [name, version]: whose runs it executes
 
 
 class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -310,6 +375,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cancel_on: str | None = None  # JSON: list of CancelEntry
 
     pool: str = ""  # that its runs are in, unless their starter says otherwise
+    play: str | None = None  # JSON: the graph of a play
 
 
 class CancelEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -323,13 +389,19 @@ class CancelEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     code: bool = False
 
 
-class SignalEntry(msgspec.Struct, frozen=True, gc=False):
-    """A signal as the catalogue knows it. `schema` is None when nothing but JSON is promised."""
+class SignalEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A signal as the catalogue knows it. `schema` is None when nothing but JSON is promised.
+
+    In a play it has one place, its `path`, which is passed once. `gates` are the steps that decide whether a run comes
+    there, each with the value, as JSON, that leads on.
+    """
 
     schema: dict[str, object] | None
     buffer: BufferPolicy
     ttl_us: int | None
     on_end: OnEnd
+    path: str | None = None
+    gates: tuple[tuple[str, str], ...] = ()
 
 
 class ChannelRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -464,3 +536,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     args: str | None = None  # JSON array, only for classes named in raises=[…]
     code: str | None = None  # of a refusal
     run_id: str | None = None
+    # What a retry does anew, where that is more, or less, than the step that failed: all from the first step at one of
+    # these paths or under one of these prefixes on, because it was rolled back; or just these steps, of the roll-back.
+    undone: tuple[str, ...] = ()
+    redo: tuple[str, ...] = ()

@@ -19,6 +19,16 @@ from perdure.model.limits import BadValue, check_name
 RESERVED = frozenset({"workflow", "signal", "ledger", "anomaly", "schedule"})
 # First segments that a leading wildcard does not cover. `hitl` is open to users, who ask people by it.
 ENGINE = RESERVED | {"hitl"}
+# Of those the engine's own: what became of an approval.
+APPROVAL_FACTS = (
+    "hitl.requested",
+    "hitl.reminded",
+    "hitl.expired",
+    "hitl.decided",
+    "hitl.returned",
+    "hitl.timed_out",
+    "hitl.withdrawn",
+)
 
 ONE = "*"
 ANY = "**"
@@ -45,6 +55,8 @@ def check_emitted(value: object) -> str:
             topic,
             f"begins with '{first}.', which only the engine emits; choose another first segment",
         )
+    if topic in APPROVAL_FACTS:
+        raise BadValue("topic name", topic, "is told by the engine alone; choose another name")
     return topic
 
 

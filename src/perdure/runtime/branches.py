@@ -16,6 +16,7 @@ from typing import Any
 from perdure.errors import Evicted, ForeignAwait, NonDeterminism, PerdureError
 from perdure.registry import driven
 from perdure.runtime.calls import Durable, GatherCall
+from perdure.runtime.failures import both
 from perdure.runtime.paths import Scope
 
 log = logging.getLogger("perdure.runtime")
@@ -24,7 +25,7 @@ log = logging.getLogger("perdure.runtime")
 class Branch(Scope):
     """One line of workflow code: the workflow itself, or a child of a gather."""
 
-    __slots__ = ("cancelled", "coro", "ended", "index", "join", "stands", "told")
+    __slots__ = ("cancelled", "coro", "ended", "index", "join", "received", "stands", "told")
 
     def __init__(
         self,
@@ -41,6 +42,8 @@ class Branch(Scope):
         self.ended = False
         self.cancelled = False  # a sibling failed: CancelledError at the next opportunity, once
         self.told = False
+        # The signal that it has received last, which it may answer; at first that of the branch around it.
+        self.received: str | None = None if join is None else join.branch.received
 
 
 class Branches(abc.ABC):
@@ -60,6 +63,11 @@ class Branches(abc.ABC):
     @abc.abstractmethod
     def _ask(self, call: Durable[Any]) -> None:
         """A branch has come to a call that is not a gather, and stands there."""
+
+    @abc.abstractmethod
+    def _is_decided(self, call: Durable[Any]) -> bool:
+        """Whether its branch will be given the result of this call, whatever happens to others; then it is told that it
+        is cancelled where it stands next."""
 
     @abc.abstractmethod
     def _abandon(self, call: Durable[Any]) -> None:
@@ -185,6 +193,8 @@ class Branches(abc.ABC):
             call.started = len(call.makers)
             for sibling in call.branches:
                 self._cancel_branch(sibling)
+        elif error is not None and call.failure is not None:
+            call.failure = both(call.failure, error)
         elif call.started < len(call.makers):
             self._start_branch(call)
         if call.open == 0:
@@ -200,7 +210,7 @@ class Branches(abc.ABC):
             branch.told = True
             for child in stands.branches:
                 self._cancel_branch(child)
-        elif stands is not None:
+        elif stands is not None and not self._is_decided(stands):
             branch.told = True
             self._abandon(stands)
             self._let_run(branch, None, asyncio.CancelledError())

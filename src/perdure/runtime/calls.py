@@ -5,7 +5,7 @@ the recorded completion back into a value or an error, so the first run and ever
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 
 Settled = tuple[Any, BaseException | None]
+Facts = tuple[tuple[str, str], ...]  # for the ledger: type, payload as JSON
 
 
 class Rejected(Exception):
@@ -89,6 +90,36 @@ class StepCall(Durable[T]):
             return None, step_error(self.step, self.path, done.error or "")
         return decoded(self.step.codec, done.value, self.path), None
 
+    def facts(self, value: str | None, error: str | None) -> Facts:
+        """What the ledger is told in the commit that records its end: a value, or its failure for good."""
+        return ()
+
+
+class ActCall(StepCall[T]):
+    """A step of a play. The play says what the ledger is told of it."""
+
+    __slots__ = ("_tells", "act_kind")
+
+    def __init__(
+        self,
+        owner: Any,
+        path: str,
+        step: Step[..., T],
+        args: Any,
+        act_kind: StepKind,
+        tells: Callable[[str, str | None, str | None], Facts] | None,
+    ) -> None:
+        super().__init__(owner, path, step, args, {})
+        self.act_kind: StepKind = act_kind
+        self._tells = tells
+
+    @property
+    def kind(self) -> StepKind:  # type: ignore[override]
+        return self.act_kind
+
+    def facts(self, value: str | None, error: str | None) -> Facts:
+        return () if self._tells is None else self._tells(self.path, value, error)
+
 
 class TransactionCall(StepCall[T]):
     """A step whose body writes to the store's own database, in the transaction that records it."""
@@ -123,7 +154,15 @@ def decoded(codec: Codec, text: str | None, path: str) -> Any:
 class WaitCall(Durable[T]):
     """Wait for the first of several conditions. `timeout_ix` is the one that raises WaitTimeout."""
 
-    __slots__ = ("clauses", "names", "opened", "timeout_ix", "wait_kind")
+    __slots__ = (
+        "announced",
+        "clauses",
+        "handles_timeout",
+        "names",
+        "opened",
+        "timeout_ix",
+        "wait_kind",
+    )
 
     def __init__(
         self,
@@ -142,10 +181,18 @@ class WaitCall(Durable[T]):
         self.timeout_ix = timeout_ix
         self.wait_kind: StepKind = kind
         self.opened = False
+        self.announced = False
+        self.handles_timeout = False
 
     @property
     def kind(self) -> StepKind:  # type: ignore[override]
         return self.wait_kind
+
+    def received(self, done: Completion | StepRecord) -> str | None:
+        """The id of the signal that ended the wait, if it was one."""
+        if done.state == "failed" or self.clauses[done.winner or 0].signal is None:
+            return None
+        return done.taken_id
 
     def settle(self, done: Completion | StepRecord) -> Settled:
         winner = done.winner or 0
@@ -170,7 +217,7 @@ class WaitCall(Durable[T]):
         try:
             value = clause.codec.decode(done.value if done.value is not None else "null")
         except BadPayload as error:
-            if clause.signal is not None or clause.channel is not None:
+            if clause.signal is not None or clause.channel is not None or clause.asks_people:
                 raise Rejected(storable(str(error))) from error
             raise Undecodable(self.path, str(error)) from error
         if clause.where is not None and not self._passes(clause.where, value):
@@ -187,7 +234,7 @@ class WaitCall(Durable[T]):
 
 
 class SendCall(Durable[T]):
-    """A send that is recorded in the commit that makes it: signal, start, emit, put or set."""
+    """A send that is recorded in the commit that makes it: signal, start, emit, put, set or publish."""
 
     __slots__ = ("read", "send", "send_kind", "value")
 
@@ -243,6 +290,10 @@ def read_child(codec: Codec) -> Callable[[str], RunEnd[Any]]:
     return lambda text: RunEnd(msgspec.json.decode(text, type=str), codec)
 
 
+def read_position(text: str) -> int:
+    return msgspec.json.decode(text, type=int)
+
+
 def read_nothing(text: str) -> None:
     return None
 
@@ -266,7 +317,7 @@ class GatherCall(Durable[list[Any]]):
         self,
         owner: Any,
         path: str,
-        makers: list[Callable[[], Coroutine[Any, Any, Any]]],
+        makers: Sequence[Callable[[], Coroutine[Any, Any, Any]]],
         concurrency: int,
     ) -> None:
         super().__init__(owner, path, "gather")

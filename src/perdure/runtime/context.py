@@ -8,7 +8,7 @@ import functools
 import hashlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import (
@@ -22,8 +22,10 @@ from typing import (
     overload,
 )
 
+from msgspec import Raw, json
 from msgspec.structs import replace
 
+from perdure.approvals import with_id
 from perdure.channels import (
     AnyOf,
     Clause,
@@ -37,12 +39,13 @@ from perdure.channels import (
     Won,
     timer,
 )
-from perdure.errors import ForeignAwait, InvalidPayload
+from perdure.errors import ForeignAwait, InvalidPayload, NotAsked
 from perdure.inputs import (
     Fact,
     as_fact,
     checked_moment,
     encoded_input,
+    encoded_item,
     is_whole,
     new_event,
     new_item,
@@ -58,13 +61,16 @@ from perdure.model.ids import derived_ulid
 from perdure.model.limits import BadValue, check_name
 from perdure.model.ops import ContinueAs, Emit
 from perdure.model.outcomes import Sent, Taken, Told
-from perdure.model.records import Condition
+from perdure.model.records import Condition, StepKind
+from perdure.model.streams import REPLIES, Reply
 from perdure.model.ticks import tick_of
 from perdure.pools import Pool
 from perdure.registry import Step, Workflow
 from perdure.runtime.calls import (
+    ActCall,
     ContinueCall,
     Durable,
+    Facts,
     GatherCall,
     SendCall,
     StepCall,
@@ -75,8 +81,10 @@ from perdure.runtime.calls import (
     read_child,
     read_nothing,
     read_only_answer,
+    read_position,
 )
 from perdure.runtime.paths import Within, check_prefix
+from perdure.runtime.sagas import Saga
 
 if TYPE_CHECKING:
     from perdure.runtime.turn import Execution
@@ -166,8 +174,17 @@ class Context:
         scope = self._execution.current_branch()
         scope.chance += 1
         execution = self._execution
-        seed = f"{execution.run_id}/{execution.generation}/{scope.prefix}/{purpose}/{scope.chance}"
+        drawn_by = execution.chance_id(scope.prefix)
+        seed = f"{drawn_by}/{execution.generation}/{scope.prefix}/{purpose}/{scope.chance}"
         return hashlib.blake2b(seed.encode(), digest_size=16).digest()
+
+    def patched(self, name: str) -> bool:
+        """Whether the run takes the new way here, where the code was changed: `if ctx.patched("new-tax"): …`.
+
+        True for a run that comes here for the first time, and from then on. False for one that has passed here under
+        the older code: it keeps to the old way. The answer is the same on every replay. Each branch has its own.
+        """
+        return self._execution.patched(check_name("patch", name))
 
     def dep(self, kind: type[T]) -> T:
         """The object of that type given as App(deps=[…])."""
@@ -221,6 +238,17 @@ class Context:
         path = self._execution.current_branch().allocate(made.name)
         return TransactionCall(self._execution, path, made, args, kwargs)
 
+    def _act(
+        self,
+        step: Step[..., Any],
+        *args: Any,
+        kind: StepKind = "act",
+        tells: Callable[[str, str | None, str | None], Facts] | None = None,
+    ) -> Durable[Any]:
+        """A step of a play, which says what the ledger is told of it."""
+        path = self._execution.current_branch().allocate(step.name)
+        return ActCall(self._execution, path, step, args, kind, tells)
+
     # --- waiting ---
 
     def sleep(self, duration: Duration) -> Durable[None]:
@@ -232,20 +260,22 @@ class Context:
         until_at = checked_moment("ctx.sleep_until", moment)
         return self._sleep(Timer(Condition("timer", until_at=until_at)))
 
-    def _sleep(self, until: Timer) -> Durable[None]:
-        path = self._execution.current_branch().allocate("sleep")
-        return WaitCall(self._execution, path, "sleep", until.clauses(), kind="sleep")
+    def _sleep(self, until: Timer, name: str = "sleep") -> Durable[None]:
+        path = self._execution.current_branch().allocate(name)
+        return WaitCall(self._execution, path, name, until.clauses(), kind="sleep")
 
     def wait(
         self, what: Waitable[T], *, timeout: Duration | None = None, name: str | None = None
     ) -> Durable[T]:
-        """Wait for a signal, a topic, a queue, a run, a timer, or the first of several with `|`.
+        """Wait for a signal, a topic, a queue, a run, people, a timer, or the first of several with `|`.
 
         With `timeout` it raises WaitTimeout; a `timer` in the condition gives TimedOut() as a value instead.
         """
         if not isinstance(what, Waitable):
             raise BadValue(
-                "ctx.wait", what, "takes a signal, topic, queue, run or timer, or several with `|`"
+                "ctx.wait",
+                what,
+                "takes a signal, topic, queue, run, approval or timer, or several with `|`",
             )
         clauses = what.clauses()
         timeout_ix = None
@@ -255,7 +285,10 @@ class Context:
         name = _wait_name(clauses) if name is None else check_name("wait", name)
         self._note(clauses)
         path = self._execution.current_branch().allocate(name)
-        return WaitCall(self._execution, path, name, clauses, timeout_ix=timeout_ix)
+        clauses = self._asked_at(path, clauses)
+        call: WaitCall[T] = WaitCall(self._execution, path, name, clauses, timeout_ix=timeout_ix)
+        call.announced = any(one.signal is not None and one.signal.announce for one in clauses)
+        return call
 
     def first(self, **named: Waitable[Any]) -> Durable[Won[Any]]:
         """Wait for the first of named conditions: `won.name` says which, `won.value` what it brought."""
@@ -265,13 +298,20 @@ class Context:
         for name, one in named.items():
             if not isinstance(one, Waitable):
                 raise BadValue(
-                    f"ctx.first({name}=…)", one, "takes a signal, topic, queue, run or timer"
+                    f"ctx.first({name}=…)",
+                    one,
+                    "takes a signal, topic, queue, run, approval or timer",
                 )
             names += [name] * len(one.clauses())
         clauses = AnyOf(tuple(named.values())).clauses()
         self._note(clauses)
         path = self._execution.current_branch().allocate("first")
-        return WaitCall(self._execution, path, "first", clauses, names=tuple(names))
+        clauses = self._asked_at(path, clauses)
+        call: WaitCall[Won[Any]] = WaitCall(
+            self._execution, path, "first", clauses, names=tuple(names)
+        )
+        call.announced = any(one.signal is not None and one.signal.announce for one in clauses)
+        return call
 
     def _note(self, clauses: tuple[Clause, ...]) -> None:
         """Let the catalogue know which signals, topics and queues this workflow waits for; check filters."""
@@ -284,6 +324,24 @@ class Context:
                 execution.host.note_channel(clause.channel)
                 if clause.condition.filter:
                     execution.host.check_filter(clause.condition.filter)
+
+    def _asked_at(self, path: str, clauses: tuple[Clause, ...]) -> tuple[Clause, ...]:
+        """Approvals with the ids that they have at this place: the same on every replay, others after a retry."""
+        if not any(one.asks_people for one in clauses):
+            return clauses
+        if any(one.where is not None for one in clauses):
+            # Each event would close the approval until the run has judged it, and people would be asked anew.
+            raise BadValue(
+                "where",
+                limits.unsaid,
+                "cannot be a Python function in a wait that also asks people: write it in CEL",
+            )
+        return tuple(
+            replace(one, condition=with_id(one.condition, self._id_at(path, nth)))
+            if one.asks_people
+            else one
+            for nth, one in enumerate(clauses)
+        )
 
     # --- branches ---
 
@@ -344,7 +402,7 @@ class Context:
         return list(await self._gather("map", makers, concurrency or len(makers)))
 
     def _gather(
-        self, name: str, makers: list[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int
+        self, name: str, makers: Sequence[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int
     ) -> Durable[list[Any]]:
         if len(makers) > limits.branches_max:
             raise BadValue(f"ctx.{name}", len(makers), f"branches; at most {limits.branches_max}")
@@ -355,6 +413,10 @@ class Context:
     def scope(self, name: str) -> AbstractContextManager[None]:
         """Put the paths of the calls inside under `name/`."""
         return Within(self._execution, name)
+
+    def saga(self, name: str = "saga") -> Saga:
+        """`async with ctx.saga() as saga`: what `saga.on_rollback` was told is undone if the code inside fails."""
+        return Saga(self, name)
 
     # --- other runs ---
 
@@ -391,17 +453,18 @@ class Context:
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        name: str | None = None,
     ) -> Durable[RunEnd[R]]:
         execution = self._execution
         text, _ = encoded_input(workflow, args)
         made = new_start(
-            *(self.ulid, workflow, text, id, key, tags, entity, deadline),
+            *(lambda: self._id_at(path), workflow, text, id, key, tags, entity, deadline),
             *(pool, pool_key, priority),
         )
         # Not fresh: the id is the same on every replay.
         op = replace(made, fresh=False, parent_run_id=execution.run_id, parent_path=path)
         read = read_child(workflow.codec)
-        return SendCall(execution, path, workflow.name, "start", op, read=read)
+        return SendCall(execution, path, name or workflow.name, "start", op, read=read)
 
     def call(
         self,
@@ -419,29 +482,34 @@ class Context:
         At its `deadline` it is cancelled, and RunCancelled raised.
         """
         workflow = self._execution.host.registry.of(workflow)
-        path = self._execution.current_branch().allocate(workflow.name)
-        result_path = self._execution.current_branch().allocate(f"{workflow.name}.result")
-        start = self._start(
-            path,
+        return self._call_as(
+            workflow.name,
             workflow,
             args,
-            id,
+            id=id,
             entity=entity,
             deadline=deadline,
             pool=pool,
             pool_key=pool_key,
             priority=priority,
         )
-        return self._call(start, result_path, workflow)
 
-    async def _call(
+    def _call_as(
         self,
-        start: Durable[RunEnd[R]],
-        result_path: str,
+        name: str,
         workflow: Workflow[R, *tuple[Any, ...]],
-    ) -> R:
+        args: tuple[Any, ...],
+        **options: Any,
+    ) -> Coroutine[Any, Any, R]:
+        """Call a child run under a name of its own. Paths come first: a branch may await it that did not make it."""
+        workflow = self._execution.host.registry.of(workflow)
+        path = self._execution.current_branch().allocate(name)
+        result_path = self._execution.current_branch().allocate(f"{name}.result")
+        start = self._start(path, workflow, args, name=name, **options)
+        return self._call(start, result_path, f"{name}.result")
+
+    async def _call(self, start: Durable[RunEnd[R]], result_path: str, name: str) -> R:
         child = await start
-        name = f"{workflow.name}.result"
         result: R = await WaitCall(self._execution, result_path, name, child.clauses())
         return result
 
@@ -577,6 +645,36 @@ class Context:
             raise InvalidPayload(f"ctx.set({key!r})", [str(error)]) from error
         path = self._execution.current_branch().allocate(f"set.{name}")
         return SendCall(self._execution, path, name, "set", None, value=text, read=read_nothing)
+
+    # --- to those who read along, and who ask ---
+
+    def publish(self, stream: str, item: Any) -> Durable[int]:
+        """Add an item to a stream of this run, once, in the commit that records it; gives its position.
+
+        Whoever reads `run.stream(stream)` gets it, in whichever process. A stream keeps its newest items.
+        """
+        name = check_name("stream", stream)
+        text = encoded_item(f"ctx.publish({stream!r})", item)
+        path = self._execution.current_branch().allocate(f"publish.{name}")
+        return SendCall(
+            self._execution, path, name, "publish", None, value=text, read=read_position
+        )
+
+    def reply(self, value: Any = None) -> Durable[None]:
+        """Answer the signal that this branch of the code has received last, for whoever sent it with `app.ask`.
+
+        A branch of a gather begins with the signal that the code around it had received. Raises NotAsked if there is
+        none. Of several replies to one signal the first counts.
+        """
+        execution = self._execution
+        branch = execution.current_branch()
+        if branch.received is None and not execution.dead:
+            raise NotAsked(execution.run_id)
+        text = encoded_item("ctx.reply", value)
+        reply = Reply(branch.received or "", Raw(text.encode()))
+        path = branch.allocate("reply")
+        item = json.encode(reply).decode()
+        return SendCall(execution, path, REPLIES, "publish", None, value=item, read=read_nothing)
 
     def continue_as(self, workflow: Workflow[Any, *Ts], *args: *Ts) -> Durable[NoReturn]:
         """End this generation and go on as the next, with fresh history, in one commit."""

@@ -33,11 +33,12 @@ def step_failure(step: Step[..., Any], path: str, attempt: int, error: BaseExcep
 
 def run_failure(error: BaseException) -> str:
     """What ended a workflow, as it is stored. A step's failure that it let through keeps its own words."""
-    path = _arose_at(error)
+    path, cause = _arose_at(error)
+    anew = {} if cause is None else getattr(cause, "__perdure_anew__", {})
     if isinstance(error, StepFailed):
         own = (error.type, error.message, error.traceback)
-        return _stored("step", *own, path=path, attempts=error.attempts)
-    return _stored("workflow", *_of(error), path=path)
+        return _stored("step", *own, path=path, attempts=error.attempts, **anew)
+    return _stored("workflow", *_of(error), path=path, **anew)
 
 
 def _stored(
@@ -49,6 +50,8 @@ def _stored(
     path: str | None,
     attempts: int = 1,
     args: str | None = None,
+    undone: tuple[str, ...] = (),
+    redo: tuple[str, ...] = (),
 ) -> str:
     record = ErrorRecord(
         kind=kind,
@@ -58,6 +61,8 @@ def _stored(
         path=path,
         attempts=attempts,
         args=args,
+        undone=undone,
+        redo=redo,
     )
     return msgspec.json.encode(record).decode()
 
@@ -86,18 +91,18 @@ def _arguments(step: Step[..., Any], error: BaseException) -> str | None:
         return None
 
 
-def _arose_at(error: BaseException) -> str | None:
-    """The path of the step, wait or send whose failure this error is, or was raised from."""
+def _arose_at(error: BaseException) -> tuple[str | None, BaseException | None]:
+    """The path of the step, wait or send whose failure this error is, or was raised from; and which error that is."""
     cause: BaseException | None = error
     for _ in range(_causes_max):
         if cause is None:
-            return None
-        path = cause.path if isinstance(cause, StepFailed) else None
-        path = path or getattr(cause, "__perdure_path__", None)
-        if path is not None:
-            return path
+            return None, None
+        path = getattr(cause, "__perdure_path__", None)
+        path = path or (cause.path if isinstance(cause, StepFailed) else None)
+        if path is not None or hasattr(cause, "__perdure_anew__"):
+            return path, cause
         cause = cause.__cause__ or cause.__context__
-    return None
+    return None, None
 
 
 # --- back out of it ---
@@ -128,3 +133,31 @@ def arising(error: BaseException, path: str) -> BaseException:
     # Not by the class's own __setattr__: a frozen dataclass may be an exception too.
     BaseException.__setattr__(error, "__perdure_path__", path)
     return error
+
+
+def undoing(
+    error: BaseException, *, undone: tuple[str, ...] = (), redo: tuple[str, ...] = ()
+) -> BaseException:
+    """Note on an error what a retry has to do anew apart from where it arose, besides what was noted before."""
+    known = getattr(error, "__perdure_anew__", {"undone": (), "redo": ()})
+    anew = {
+        "undone": tuple(dict.fromkeys(known["undone"] + undone)),
+        "redo": tuple(dict.fromkeys(known["redo"] + redo)),
+    }
+    BaseException.__setattr__(error, "__perdure_anew__", anew)
+    return error
+
+
+def both(failure: BaseException, later: BaseException) -> BaseException:
+    """What a gather raises if a branch that was cancelled for the failure of another ends with an error too.
+
+    That is the first failure, which a retry must undo more for; but a roll-back that failed is not to go unheard.
+    """
+    noted = getattr(later, "__perdure_anew__", None)
+    if noted is None:
+        return failure
+    if not noted["redo"]:
+        return undoing(failure, **noted)
+    known = getattr(failure, "__perdure_anew__", {})
+    later.__cause__ = later.__cause__ or failure
+    return undoing(later, **known)

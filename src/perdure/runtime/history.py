@@ -14,7 +14,7 @@ from perdure.errors import NonDeterminism
 from perdure.model.records import Condition, StepRecord, WaitSpec, branch_of
 from perdure.runtime.calls import Durable, WaitCall
 
-_decode_spec = msgspec.json.Decoder(WaitSpec).decode
+decode_spec = msgspec.json.Decoder(WaitSpec).decode
 
 
 class History:
@@ -23,7 +23,8 @@ class History:
     __slots__ = ("_loose", "ahead", "begun")
 
     def __init__(self, steps: list[StepRecord]) -> None:
-        done = [one for one in steps if one.state in ("done", "failed")]
+        # Marks of `ctx.patched` are looked up by name, in no order: nobody stands at one.
+        done = [one for one in steps if one.state in ("done", "failed") and one.kind != "patch"]
         self.ahead: deque[StepRecord] = deque(sorted(done, key=lambda one: one.seq))
         self.begun = {one.path: one for one in steps if one.state in ("open", "retrying")}
         # A retry mark made at seq m for a failure at seq f: the order of what lies between binds no more.
@@ -49,6 +50,10 @@ class History:
         """Whether the code may pass this record by, or ask for it out of its old turn."""
         return any(since < record.seq < mark for since, mark in self._loose)
 
+    def loose_paths(self) -> list[str]:
+        """All such that are still ahead."""
+        return [one.path for one in self.ahead if self.is_loose(one)] if self._loose else []
+
 
 def check_same(call: Durable[object], record: StepRecord) -> None:
     """Raise NonDeterminism unless the code asks for what is recorded: kind, name, path, conditions of a wait."""
@@ -58,7 +63,7 @@ def check_same(call: Durable[object], record: StepRecord) -> None:
         )
     if isinstance(call, WaitCall) and record.wait is not None:
         # The winner is stored as the index of its condition.
-        was = _told(_decode_spec(record.wait).on)
+        was = _told(decode_spec(record.wait).on)
         asked = _told(clause.condition for clause in call.clauses)
         if was != asked:
             raise NonDeterminism(record.path, f"a wait for {was}", f"a wait for {asked}")

@@ -27,12 +27,15 @@ class Lease:
         ids: Ids,
         lease_s: float,
         on_lost: Callable[[], None],
+        workflows: Callable[[], tuple[tuple[str, int], ...]] = tuple,
     ) -> None:
         self._store = store
         self._coordinator = coordinator
         self._ids = ids
         self._lease_s = lease_s
         self._on_lost = on_lost
+        self._workflows = workflows
+        self._told: tuple[tuple[str, int], ...] = ()  # which workflows others know that we execute
         self._lost_ids: list[str] = []  # under which we were known before
         self.worker_id = ids.ulid()
         self.held_as: str | None = None  # None until it is taken
@@ -53,7 +56,14 @@ class Lease:
     async def beat(self) -> None:
         """Give a life sign with the writes: it is committed after all that was posted before it."""
         lease_us = round(self._lease_s * 1_000_000)
-        await self._coordinator.submit(ops.Beat(worker_id=self.worker_id, lease_us=lease_us))
+        self._told = self._workflows()
+        beat = ops.Beat(worker_id=self.worker_id, lease_us=lease_us, workflows=self._told)
+        await self._coordinator.submit(beat)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether others do not know of all workflows that this worker executes by now."""
+        return self.is_held and self._told != self._workflows()
 
     def check(self, look: Look, held_as: str | None) -> None:
         """Somebody has looked who lives; `held_as` is under which id the lease was held when the look began."""

@@ -7,8 +7,9 @@ A body runs in a real task (async def) or in our own thread pool (def). Whatever
 import asyncio
 import contextvars
 import functools
+import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from perdure.model.records import RunRecord
 from perdure.registry import Step
 from perdure.runtime.calls import StepCall
 from perdure.runtime.failures import step_error, step_failure
+from perdure.runtime.publishing import Outgoing
 
 T = TypeVar("T")
 
@@ -59,22 +61,43 @@ class StepInfo:
         if self._current.beat is not None:
             self._current.beat()
 
+    def publish(self, stream: str, item: Any) -> None:
+        """Add an item to a stream of the run: readers of `run.stream(stream)` get it soon. Does not wait.
+
+        All of it is stored before the step's own result. An attempt that is tried again publishes again: each item
+        says of which attempt it is. Raises Overloaded if too much waits to be stored.
+        """
+        self._current.take_outgoing(self.path, self.attempt).publish(stream, item)
+
+
+# Two threads of one body may be the first to publish.
+_first_to_publish = threading.Lock()
+
 
 class Current:
     """What runs in a context: emptied when the body has ended, whoever still holds it."""
 
-    __slots__ = ("beat", "call")
+    __slots__ = ("beat", "call", "outgoing")
 
     def __init__(self) -> None:
         self.call: StepCall[Any] | None = None
         self.beat: Callable[[], None] | None = None
+        self.outgoing: Outgoing | None = None  # made when something is published
+
+    def take_outgoing(self, path: str, attempt: int) -> Outgoing:
+        with _first_to_publish:
+            if self.outgoing is None:
+                if self.call is None:
+                    raise Outgoing.is_over(path, attempt)
+                self.outgoing = Outgoing(self.call)
+            return self.outgoing
 
 
 current_step: contextvars.ContextVar[Current] = contextvars.ContextVar("perdure_step")
 
 
 def step_info() -> StepInfo:
-    """About the step that is running: run id, path, attempt, idempotency key, dep, heartbeat."""
+    """About the step that is running: run id, path, attempt, idempotency key, dep, heartbeat, publish."""
     current = current_step.get(None)
     if current is None or current.call is None:
         raise PerdureError("step_info() was called outside a step that a workflow runs")
@@ -220,7 +243,9 @@ class Bodies:
         self._give_birth(*self._births.popleft())
         return contextvars.copy_context() == untouched
 
-    def _begin_body(self, call: StepCall[Any], current: Current, started_at: int) -> _Rest | None:
+    def _begin_body(
+        self, call: StepCall[Any], current: Current, started_at: int
+    ) -> Awaitable[Any] | None:
         """Run a body until it ends, which is reported, or suspends. We are inside the runner's task."""
         step = call.step
         current.call = call
@@ -231,17 +256,20 @@ class Bodies:
                 body = self._bounded(call, current)
             asked = body.send(None)
         except StopIteration as stop:
-            self._ended(call, current, started_at, stop.value, None)
+            result, error = stop.value, None
         except _ends_the_process:
             raise
-        except BaseException as error:
-            self._ended(call, current, started_at, None, error)
+        except BaseException as raised:
+            result, error = None, raised
         else:
             return _Rest(body, asked)
+        if current.outgoing is not None and current.outgoing.close():
+            return _came_to(result, error)  # what it has published is on its way
+        self._ended(call, current, started_at, result, error)
         return None
 
     async def _await_rest(
-        self, call: StepCall[Any], current: Current, started_at: int, rest: _Rest
+        self, call: StepCall[Any], current: Current, started_at: int, rest: Awaitable[Any]
     ) -> None:
         """This runner is taken now. Two for one: a thousand bodies that suspend start in ten rounds."""
         self._free -= 1
@@ -250,17 +278,35 @@ class Bodies:
         result: Any = None
         error: BaseException | None = None
         try:
-            result = await rest
-        except _ends_the_process:
-            raise
-        except BaseException as raised:
-            cancelled = isinstance(raised, asyncio.CancelledError)
-            if cancelled and not call.cancelled and self._closing:
-                raise  # the app is closing
-            error = raised  # the step's own doing, unless it was cancelled: then nobody hears of it
+            try:
+                result = await rest
+            except _ends_the_process:
+                raise
+            except BaseException as raised:
+                if isinstance(raised, asyncio.CancelledError) and self._is_closing_on(call):
+                    raise
+                # The step's own doing, unless it was cancelled: then nobody hears of it.
+                error = raised
+            await self._until_stored(call, current.outgoing)
         finally:
             self._free += 1
         self._ended(call, current, started_at, result, error)
+
+    def _is_closing_on(self, call: StepCall[Any]) -> bool:
+        """Whether a body that is cancelled is so because the app is closing."""
+        return self._closing and not call.cancelled
+
+    async def _until_stored(self, call: StepCall[Any], outgoing: Outgoing | None) -> None:
+        """Until all that a body has published is stored, unless nobody waits for it any more."""
+        if outgoing is None:
+            return
+        outgoing.close()
+        while not call.cancelled:
+            try:
+                return await outgoing.stored()
+            except asyncio.CancelledError:
+                if self._is_closing_on(call):
+                    raise
 
     def _ended(
         self,
@@ -274,6 +320,8 @@ class Bodies:
         current.call = current.beat = None
         if call.cancelled:
             return
+        if current.outgoing is not None and error is None:
+            error = current.outgoing.failure
         if error is None:
             try:
                 text, value = call.step.codec.roundtrip(result)
@@ -288,11 +336,13 @@ class Bodies:
         done = StepDone(
             path=call.path,
             name=call.name,
+            kind=call.kind,
             state="done",
             value=text,
             attempt=call.attempt,
             started_at=started_at,
             recorded_at=self._clock.now(),
+            facts=call.facts(text, None),
         )
         call.owner.on_body(call, done, value, None)
 
@@ -309,21 +359,25 @@ class Bodies:
             # A thread may outlive its attempt, and is to know to the end what it runs.
             own = Current()
             own.call, own.beat = call, current.beat
+            own.outgoing = current.outgoing = Outgoing(call)
             context.run(current_step.set, own)
             return await loop.run_in_executor(self._pool, lambda: context.run(_called, step, call))
 
     def failed(self, call: StepCall[Any], error: BaseException, started_at: int) -> StepDone:
         """What an attempt that raised becomes: one to be tried again, or the step's failure."""
         delay_us = self._delay_us(call.step, call.attempt, error)
+        text = step_failure(call.step, call.path, call.attempt, error)
         return StepDone(
             path=call.path,
             name=call.name,
+            kind=call.kind,
             state="failed" if delay_us is None else "retrying",
-            error=step_failure(call.step, call.path, call.attempt, error),
+            error=text,
             attempt=call.attempt,
             started_at=started_at,
             recorded_at=self._clock.now(),
             delay_us=delay_us or 0,
+            facts=call.facts(None, text) if delay_us is None else (),
         )
 
     def _delay_us(self, step: Step[..., Any], attempt: int, error: BaseException) -> int | None:
@@ -333,6 +387,13 @@ class Bodies:
         if delay_us is not None and isinstance(error, RetryAfter):
             return getattr(error, "delay_us", delay_us)  # a subclass may not have called ours
         return delay_us
+
+
+async def _came_to(result: Any, error: BaseException | None) -> Any:
+    """The end of a body that has ended."""
+    if error is not None:
+        raise error
+    return result
 
 
 def _extender(

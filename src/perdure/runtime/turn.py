@@ -26,6 +26,7 @@ from perdure.errors import (
 )
 from perdure.model import limits, ops
 from perdure.model.codec import BadPayload, Unencodable
+from perdure.model.origins import origins_of
 from perdure.model.outcomes import Advanced, Fenced
 from perdure.model.records import (
     Completion,
@@ -33,12 +34,14 @@ from perdure.model.records import (
     StepRecord,
     branch_of,
 )
+from perdure.model.status import TERMINAL
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.branches import Branch, Branches, broken
 from perdure.runtime.called import unseen
 from perdure.runtime.calls import (
     ContinueCall,
     Durable,
+    GatherCall,
     Rejected,
     SendCall,
     StepCall,
@@ -48,7 +51,9 @@ from perdure.runtime.calls import (
 )
 from perdure.runtime.context import Context
 from perdure.runtime.failures import run_failure
+from perdure.runtime.frontier import Frontier
 from perdure.runtime.history import History, check_same, unasked
+from perdure.runtime.patches import Patches
 
 T = TypeVar("T")
 
@@ -88,16 +93,22 @@ class Execution(Branches):
         "_bodies",
         "_calls_made",
         "_cancel_recorded",
+        "_cancelling",
         "_closed",
         "_continue",
         "_fresh",
+        "_has_ended",
         "_heir",
         "_history",
         "_input",
         "_known",
         "_left",
         "_loose",
+        "_origins",
+        "_past",
+        "_patches",
         "_pausing",
+        "_posted",
         "_quiet",
         "_resting",
         "_spare",
@@ -142,6 +153,17 @@ class Execution(Branches):
         self._input = run.input
         self._pausing = run.pause_requested
         self._history: History | None = History(steps) if steps else None
+        self._past: Frontier | None = None  # what is still to be asked for; None if that is all
+        if self._history is not None:
+            self._past = Frontier(steps, self._history.loose_paths())
+        self._patches = Patches(steps) if any(one.kind == "patch" for one in steps) else None
+        self._origins: list[tuple[str, Frontier]] | None = (
+            None  # whose chance is drawn, up to where
+        )
+        if run.forked is not None:
+            self._take_over(run.forked, steps)
+        # Of one that has ended, which only a check replays: it went on to its end.
+        self._has_ended = run.status in TERMINAL
         self._resting: dict[str, StepCall[Any]] = {}  # by path: steps between two attempts
         self._known: dict[str, StepRecord] = self._history.begun if self._history else {}
         self._standing: dict[str, Durable[Any]] = {}  # by path: where branches stand
@@ -159,8 +181,23 @@ class Execution(Branches):
         self._continue: ContinueCall[Any] | None = None
         self.finishing = False
         self._cancel_recorded = False
+        self._cancelling = False  # its record is under way
+        self._posted: set[str] | None = None  # paths of steps and sends whose record is under way
         self._heir: Execution | None = None
         self._quiet: asyncio.Event | None = None
+
+    def _take_over(self, forked: str, steps: list[StepRecord]) -> None:
+        """Chance and time of the part of the history that is another run's."""
+        loose = self._history.loose_paths() if self._history is not None else ()
+        self._origins = []
+        began_at: int | None = None
+        for one in origins_of(forked):
+            copied = [each for each in steps if 0 < each.seq <= one.seq or each.path in one.open]
+            self._origins.append((one.run_id, Frontier(copied, loose)))
+            if copied and began_at is None:  # a later generation has none, and a time of its own
+                began_at = one.created_at
+        if began_at is not None:
+            self.now = began_at
 
     # --- the doors in ---
 
@@ -261,6 +298,11 @@ class Execution(Branches):
             return
         if self._standing.get(call.path) is not call:
             return  # the branch has left: a result that comes too late is dropped
+        if self._cancelling:
+            # What is being recorded says that the code is told of the cancel there: it does not go on with this,
+            # unless that record is refused.
+            self._spare[done.path] = done
+            return
         if done.state == "retrying":
             self._unsaved += (done,)
             self._rest(call, done.attempt)
@@ -313,10 +355,43 @@ class Execution(Branches):
         if isinstance(call, StepCall):
             self._heir.on_body(call, done, *_settle_done(call, done))
 
+    # --- what code asks without a call ---
+
+    def patched(self, name: str) -> bool:
+        """Whether the branch that runs takes the new way here: see patches.py."""
+        branch = branch_of(self.current_branch().prefix)
+        if self._patches is None:
+            self._patches = Patches()
+        answer = self._patches.known(branch, name)
+        if answer is not None or self.dead:
+            return bool(answer)
+        goes_on = self._has_ended or (self._past is not None and self._past.is_ahead_of(branch))
+        if not goes_on:
+            self._count_call()
+        self._patches.answer(branch, name, is_new=not goes_on, at=self.host.time())
+        return not goes_on
+
+    def _count_call(self) -> None:
+        """Each leaves a row in the history, and a generation is replayed whole."""
+        self._calls_made += 1
+        if self._calls_made > limits.steps_per_generation_max:
+            raise _too_long()
+
+    def chance_id(self, prefix: str) -> str:
+        """Whose chance a branch draws: that of the run it was copied from, up to where it was."""
+        if self._origins is not None:
+            branch = branch_of(prefix)
+            for run_id, frontier in self._origins:
+                if frontier.is_ahead_of(branch):
+                    return run_id
+        return self.run_id
+
     # --- calls ---
 
     def _ask(self, asked: Durable[Any]) -> None:
         """A branch stands at a call: remember it, to act on it when the turn ends."""
+        if self._past is not None:
+            self._note_asked(asked.path)
         if isinstance(asked, ContinueCall):
             self._continue = asked
             return
@@ -335,6 +410,22 @@ class Execution(Branches):
             check_same(asked, loose)
             self._feed(loose)
 
+    def _note_asked(self, path: str) -> None:
+        assert self._past is not None
+        self._past.ask(path)
+        for _, frontier in self._origins or ():
+            frontier.ask(path)
+        if not self._past:
+            self._past = self._origins = None  # all that follows is its own
+
+    def _start_branch(self, call: GatherCall) -> None:
+        super()._start_branch(call)
+        if self._past is not None:
+            begun = f"{call.path}[{call.started - 1}]/"
+            self._past.begin(begun)
+            for _, frontier in self._origins or ():
+                frontier.begin(begun)
+
     def _refuse_more(self, asked: Durable[Any]) -> None:
         """The generation is too long. Code that catches that and goes on in a loop is not asked twice."""
         if self._calls_made == limits.steps_per_generation_max + 1:
@@ -349,6 +440,20 @@ class Execution(Branches):
         else:
             self._fresh.append(call)
 
+    def _is_decided(self, call: Durable[Any]) -> bool:
+        """Whether the result of this call is on record, or on its way there, so that its branch is to learn of it.
+
+        Else what was done would be on record and its branch, which may have to undo it, would not know. Waits are
+        not meant: what one was given is given back.
+        """
+        if isinstance(call, WaitCall):
+            return False
+        if self._history is not None:
+            return any(one.path == call.path for one in self._history.ahead)
+        if isinstance(call, TransactionCall) and call.path in self._bodies:
+            return call.work is not None and not call.work.withdraw()
+        return self._posted is not None and call.path in self._posted
+
     def _abandon(self, call: Durable[Any]) -> None:
         """Its branch leaves this call for good: stop the body, close the wait."""
         self._standing.pop(call.path, None)
@@ -357,13 +462,16 @@ class Execution(Branches):
         body = self._bodies.pop(call.path, None)
         if body is not None:
             body.cancel_body()
-        if isinstance(call, WaitCall) and call.opened:
+        # Also one that this replay has only just come to: in the store it is open since before.
+        if isinstance(call, WaitCall) and (call.opened or call.path in self._known):
             self._closed = self._closed or []
             self._closed.append(call.path)
 
     def _leave(self, call: Durable[Any], learnt_at: int) -> None:
         """Its branch goes on with what was decided at that time."""
         del self._standing[call.path]
+        if self._posted:
+            self._posted.discard(call.path)
         if learnt_at > self.now:
             self.now = learnt_at
 
@@ -424,11 +532,13 @@ class Execution(Branches):
         except Exception as raised:
             self._failure = broken(self.run_id, raised)
             return
+        if isinstance(call, WaitCall):
+            call.branch.received = call.received(done) or call.branch.received
         self._leave(call, done.recorded_at or 0)
         self._let_run(call.branch, value, error)
 
     def _feed_cancel(self, done: Completion | StepRecord) -> None:
-        self._cancel_recorded = True
+        self._cancel_recorded, self._cancelling = True, False
         self.now = max(self.now, done.recorded_at or 0)
         closed, self._closed = self._closed, None
         for path in msgspec.json.decode(done.value or "[]", type=list[str]):
@@ -448,6 +558,7 @@ class Execution(Branches):
                 run_id=self.run_id,
                 fence=self.fence,
                 revision=self.revision,
+                steps=self._with_marks(()),
                 path=call.path,
                 wait=_wait_of(call, known=True),
                 reason=str(rejected),
@@ -511,6 +622,7 @@ class Execution(Branches):
         self.withdraw_transactions()
         if not self.outstanding:
             self._fresh = None
+            self._cancelling = True
             self._post(self._turn_op(ops.RecordCancel, paths=tuple(self._standing)))
 
     def _wind_down(self) -> None:
@@ -540,13 +652,19 @@ class Execution(Branches):
                     waits.append(_wait_of(call, known=call.path in self._known))
             elif isinstance(call, SendCall):
                 self._post_send(call)
-        if bodies and self._unsaved:
+        if bodies and (self._unsaved or self._must_mark(bodies)):
             # The next body may use this result: it must be recorded before the body runs.
             self._post(self._turn_op(ops.RecordStep), functools.partial(self._begin, bodies))
         elif bodies:
             self._begin(bodies)
         if waits or not bodies or self._closed:
             self._suspend(waits)
+
+    def _must_mark(self, bodies: list[StepCall[Any]]) -> bool:
+        """Whether marks must be committed first: a transaction is recorded by itself, without them."""
+        if self._patches is None or not self._patches.pending:
+            return False
+        return any(isinstance(one, TransactionCall) for one in bodies)
 
     def _is_due(self, call: StepCall[Any]) -> bool:
         """Whether the body of this step is to begin now."""
@@ -593,8 +711,12 @@ class Execution(Branches):
     def _record(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
         """Record a result first and feed it once committed: other branches may come before it."""
         op = ops.RecordStep(
-            run_id=self.run_id, fence=self.fence, revision=self.revision, steps=(done,)
+            run_id=self.run_id,
+            fence=self.fence,
+            revision=self.revision,
+            steps=self._with_marks((done,)),
         )
+        self._note_posted(call)
         self._post(op, functools.partial(self._go_on, call, done, value, error))
 
     def _go_on(self, call: StepCall[Any], done: ops.StepDone, value: Any, error: Any) -> None:
@@ -602,7 +724,12 @@ class Execution(Branches):
             self._leave(call, done.recorded_at)
             self._let_run(call.branch, value, error)
 
+    def _note_posted(self, call: Durable[Any]) -> None:
+        self._posted = self._posted or set()
+        self._posted.add(call.path)
+
     def _post_send(self, call: SendCall[Any]) -> None:
+        self._note_posted(call)
         self._post(
             self._turn_op(
                 ops.RecordSend,
@@ -622,8 +749,18 @@ class Execution(Branches):
             fields["closed"] = tuple(self._closed)
             self._closed = None
         return kind(
-            run_id=self.run_id, fence=self.fence, revision=self.revision, steps=steps, **fields
+            run_id=self.run_id,
+            fence=self.fence,
+            revision=self.revision,
+            steps=self._with_marks(steps),
+            **fields,
         )
+
+    def _with_marks(self, steps: tuple[ops.StepDone, ...]) -> tuple[ops.StepDone, ...]:
+        """Results with the marks of `ctx.patched` that are not known to be recorded, before what rests on them."""
+        if self._patches is None or not self._patches.pending:
+            return steps
+        return (*self._patches.pending.values(), *steps)
 
     def _post(self, op: ops.TurnOp, then: Callable[[], None] | None = None) -> None:
         self.outstanding += 1
@@ -649,11 +786,14 @@ class Execution(Branches):
     def _keep(self, op: ops.TurnOp) -> None:
         """A refused op's results are not lost: the reloaded run uses them if it still asks."""
         for done in op.steps:
-            self._spare[done.path] = done
+            if done.kind != "patch":  # the heir's code asks anew
+                self._spare[done.path] = done
 
     def _on_advanced(
         self, op: ops.TurnOp, outcome: Advanced, then: Callable[[], None] | None
     ) -> None:
+        if self._patches is not None and self._patches.pending:
+            self._patches.committed(op.steps)
         if outcome.revision != self.revision and not outcome.paused:
             # Another process changed the run and its hint has not reached us. The op stands; what we hold
             # does not.
@@ -719,6 +859,18 @@ class Execution(Branches):
         op: ops.Finish = self._turn_op(ops.Finish, status=status, output=output, error=why)
         return op
 
+    # --- for a rehearsal ---
+
+    @property
+    def failure(self) -> PerdureError | None:
+        """Why the run cannot go on with this code."""
+        return self._failure
+
+    @property
+    def standing(self) -> list[Durable[Any]]:
+        """The calls at which its branches stand."""
+        return list(self._standing.values())
+
     def break_off(self, error: Exception) -> None:
         """The engine failed on this run outside its code: park it with the reason, so that it is seen."""
         failure = broken(self.run_id, error)
@@ -782,7 +934,14 @@ def _wait_of(call: WaitCall[Any], *, known: bool) -> ops.Wait:
     if call.branch.prefix and not call.path.startswith(call.branch.prefix):
         branch = branch_of(call.branch.prefix)  # made outside the gather whose branch awaits it
     return ops.Wait(
-        path=call.path, kind=call.kind, name=call.name, on=on, known=known, branch=branch
+        path=call.path,
+        kind=call.kind,
+        name=call.name,
+        on=on,
+        known=known,
+        branch=branch,
+        announced=call.announced,
+        handles_timeout=call.handles_timeout,
     )
 
 

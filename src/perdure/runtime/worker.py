@@ -74,7 +74,7 @@ class Worker(Service):
         super().__init__()
         self.registry = registry
         self.check_filter = check_filter
-        self._lease = Lease(store, coordinator, ids, lease_s, self._on_lost_lease)
+        self._lease = Lease(store, coordinator, ids, lease_s, self._on_lost_lease, registry.keys)
         self.worker_id = self._lease.worker_id
         self.on_renewed: list[Callable[[], None]] = []  # who must know that we have another id now
         self._store = store
@@ -639,6 +639,8 @@ class Worker(Service):
         self.lines.note_all(look.lines)
         if look.outbox:
             self.outbox.note()
+        if self._lease.is_outdated:  # an app that shares our definitions has added some
+            self._spawn("workflows", self._lease.beat)
 
     async def _look_for_changes(self) -> None:
         """A run in the midst of a long step asks the store nothing: what others did to it, it may not have heard."""

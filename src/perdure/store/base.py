@@ -30,8 +30,11 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamSpan,
     SubscriptionRecord,
     WatcherRecord,
+    WorkerRecord,
     WorkflowRecord,
 )
 
@@ -142,6 +145,15 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     schedule_at: int | None  # when the first schedule of any workflow is due, now or later
 
 
+class Backlog(msgspec.Struct, frozen=True, gc=False):
+    """Runs of one version of a workflow that may be claimed: how many, counted up to a bound, and since when."""
+
+    workflow: str
+    version: int
+    count: int
+    ready_at: int
+
+
 class Store(ABC):
     """Persistence for one namespace, as one process sees it."""
 
@@ -158,8 +170,9 @@ class Store(ABC):
     # Set by the engine while it is open, called in its loop with what other processes have committed: a hint that may
     # be lost, doubled or late, and that brings neither completion nor run along. To the process of the worker that is
     # `owner`: news, control, ended. To all: ready (one whose time is still to come may be kept back: looks find it),
-    # fan_out, match, consumer, schedule (due `at`), line (of a pool), ended (somebody there may await the run), and
-    # events, with `at` the newest position; and look, where it is known that something was done, but not what.
+    # fan_out, match, consumer, schedule (due `at`), line (of a pool), ended (somebody there may await the run), stream
+    # (somebody there may read what the run publishes), and events, with `at` the newest position; and look, where it is
+    # known that something was done, but not what.
     on_hint: Callable[[Wake], None] | None = None
     # Whether it is ever called: then what is looked for in its stead is looked for less often.
     sends_hints: bool = False
@@ -326,6 +339,14 @@ class Store(ABC):
     @abstractmethod
     async def vitals(self, now: int) -> Vitals: ...
 
+    @abstractmethod
+    async def workers(self) -> list[WorkerRecord]:
+        """Those that live, by id."""
+
+    @abstractmethod
+    async def backlog(self, now: int, limit: int) -> list[Backlog]:
+        """Runs that may be claimed by now, by workflow and version; each counted up to `limit`, of each pool."""
+
     # --- reads for people ---
 
     @abstractmethod
@@ -356,6 +377,10 @@ class Store(ABC):
         self, topic: str, after: WatcherPlace | None, limit: int
     ) -> list[WatcherRecord]:
         """Who waits for a topic, with a filter or without, longest waiting first."""
+
+    @abstractmethod
+    async def approvals(self, after: WatcherPlace | None, limit: int) -> list[WatcherRecord]:
+        """The approvals that can be answered, longest waiting first; `after` is the last one seen."""
 
     @abstractmethod
     async def buffered(self, run_id: str) -> list[SignalRecord]:
@@ -404,6 +429,16 @@ class Store(ABC):
         """How many items each queue holds; empty ones are left out."""
 
     @abstractmethod
+    async def stream_items(
+        self, run_id: str, stream: str, after: int, limit: int
+    ) -> list[StreamItemRecord]:
+        """What is kept of a stream, in order, with a position greater than `after`."""
+
+    @abstractmethod
+    async def streams(self, run_id: str) -> list[StreamSpan]:
+        """The streams of a run and what is kept of them, by name."""
+
+    @abstractmethod
     async def parked(
         self, consumer: str | None, after: tuple[str, int, str] | None, limit: int
     ) -> list[ParkedRecord]:
@@ -416,3 +451,16 @@ class Store(ABC):
     @abstractmethod
     async def counts(self) -> dict[str, int]:
         """How many rows of each kind: runs by status, and every table, for health and tests."""
+
+
+def merged_backlog(found: Iterable[Backlog]) -> list[Backlog]:
+    """One for each version of a workflow, in order; an index tells them by pool."""
+    by_version: dict[tuple[str, int], Backlog] = {}
+    for one in found:
+        at = (one.workflow, one.version)
+        known = by_version.get(at)
+        if known is not None:
+            count, ready_at = known.count + one.count, min(known.ready_at, one.ready_at)
+            one = Backlog(one.workflow, one.version, count, ready_at)
+        by_version[at] = one
+    return [by_version[at] for at in sorted(by_version)]

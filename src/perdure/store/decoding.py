@@ -25,8 +25,12 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamRecord,
+    StreamSpan,
     SubscriptionRecord,
     WatcherRecord,
+    WorkerRecord,
     WorkflowRecord,
 )
 
@@ -42,12 +46,18 @@ decode_letters = msgspec.json.Decoder(list[DeadLetterRecord]).decode
 decode_workflows = msgspec.json.Decoder(list[WorkflowRecord]).decode
 decode_cursors = msgspec.json.Decoder(list[CursorRecord]).decode
 decode_items = msgspec.json.Decoder(list[ItemRecord]).decode
+decode_streams = msgspec.json.Decoder(list[StreamRecord]).decode
+decode_stream_items = msgspec.json.Decoder(list[StreamItemRecord]).decode
+decode_spans = msgspec.json.Decoder(list[StreamSpan]).decode
 decode_outbox = msgspec.json.Decoder(list[OutboxRecord]).decode
 decode_consumers = msgspec.json.Decoder(list[ConsumerRecord]).decode
 decode_subscriptions = msgspec.json.Decoder(list[SubscriptionRecord]).decode
 decode_parked = msgspec.json.Decoder(list[ParkedRecord]).decode
 decode_deferred = msgspec.json.Decoder(list[DeferredRecord]).decode
 decode_schedules = msgspec.json.Decoder(list[ScheduleRecord]).decode
+decode_workers = msgspec.json.Decoder(list[WorkerRecord]).decode
+# Runs that may be claimed: workflow, version, how many, since when.
+decode_backlog = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
 decode_pools = msgspec.json.Decoder(list[PoolRecord]).decode
 decode_lines = msgspec.json.Decoder(list[LineLook]).decode
 # Of keys of a pool: the key, slots that are taken, and where its bucket stands.

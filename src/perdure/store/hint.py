@@ -27,6 +27,7 @@ class Hint(msgspec.Struct, omit_defaults=True):
     consumers: list[str] = []
     schedule_at: int = 0  # when the first of the schedules that were changed is due
     lines: list[str] = []  # pools in whose line something may move
+    streams: list[str] = []  # runs that have published something
     # The numbers of the commits that it tells of, where a store counts them: so a loss is noticed.
     commits: list[int] = []
 
@@ -60,6 +61,9 @@ class Hint(msgspec.Struct, omit_defaults=True):
             case "line" if wake.at <= now and wake.run_id not in self.lines:
                 if len(self.lines) < limits.hint_names_max:
                     self.lines.append(wake.run_id)
+            case "stream" if wake.run_id not in self.streams:
+                if len(self.streams) < limits.hint_names_max:
+                    self.streams.append(wake.run_id)
 
     def _call(self, wake: Wake, mine: str | None) -> None:
         if wake.owner is not None and wake.owner != mine:
@@ -84,6 +88,8 @@ class Hint(msgspec.Struct, omit_defaults=True):
             yield Wake("schedule", at=self.schedule_at)
         for name in self.lines:
             yield Wake("line", name)
+        for run_id in self.streams:
+            yield Wake("stream", run_id)
         if self.head:
             yield Wake("events", at=self.head)
 
@@ -100,8 +106,9 @@ class Hint(msgspec.Struct, omit_defaults=True):
         names += [("ended", "", one) for one in self.ended]
         names += [("consumers", "", one) for one in self.consumers]
         names += [("lines", "", one) for one in self.lines]
+        names += [("streams", "", one) for one in self.streams]
         first = msgspec.structs.replace(
-            self, called={}, ended=[], consumers=[], lines=[], commits=[]
+            self, called={}, ended=[], consumers=[], lines=[], streams=[], commits=[]
         )
         # The commits in the last part: who has heard of them has mostly heard the rest too.
         second = Hint(self.sender, commits=self.commits)

@@ -14,7 +14,7 @@ from perdure.model import keys, ops
 class Wanted:
     """Keys of rows, by the part they play (see the query `prefetch`)."""
 
-    __slots__ = ("inside", "keys", "parents", "runs", "seeing", "targets", "waits")
+    __slots__ = ("inside", "keys", "parents", "runs", "seeing", "streams", "targets", "waits")
 
     def __init__(self) -> None:
         self.runs: set[str] = set()
@@ -24,6 +24,7 @@ class Wanted:
         self.waits: set[tuple[str, str]] = set()
         self.keys: set[tuple[str, str]] = set()
         self.seeing: set[str] = set()
+        self.streams: set[str] = set()
 
     def only_runs(self) -> bool:
         return not (
@@ -56,6 +57,12 @@ def _start_run(want: Wanted, op: ops.StartRun) -> None:
 def _signal_with_start(want: Wanted, op: ops.SignalWithStart) -> None:
     _start_run(want, op.start)
     _send_signal(want, op.signal)
+
+
+def _import_run(want: Wanted, op: ops.ImportRun) -> None:
+    want.runs.add(op.run.run_id)
+    if op.run.parent_run_id is not None:
+        want.runs.add(op.run.parent_run_id)
 
 
 def _inside(want: Wanted, *run_ids: str) -> None:
@@ -93,8 +100,15 @@ def _suspend(want: Wanted, op: ops.Suspend) -> None:
 
 def _record_send(want: Wanted, op: ops.RecordSend) -> None:
     _turn(want, op)
+    if op.kind == "publish":
+        want.streams.add(op.run_id)
     if op.send is not None:
         _looks[type(op.send)](want, op.send)
+
+
+def _publish(want: Wanted, op: ops.Publish) -> None:
+    want.runs.add(op.run_id)
+    want.streams.add(op.run_id)
 
 
 def _record_cancel(want: Wanted, op: ops.RecordCancel) -> None:
@@ -137,6 +151,12 @@ def _send_signal(want: Wanted, op: ops.SendSignal) -> None:
         want.keys.add(keys.claim_on(op.run_id, 0, op.name, op.path))
 
 
+def _decide(want: Wanted, op: ops.Decide) -> None:
+    _inside(want, op.run_id)
+    if op.key is not None:
+        want.keys.add((keys.decide_scope(op.run_id, op.approval_id), op.key))
+
+
 def _emit(want: Wanted, op: ops.Emit) -> None:
     for new in op.events:
         if new.key is not None:
@@ -164,11 +184,13 @@ def _apply_outbox(want: Wanted, op: ops.ApplyOutbox) -> None:
 _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.StartRun: _start_run,
     ops.SignalWithStart: _signal_with_start,
+    ops.ImportRun: _import_run,
     ops.Recover: lambda want, op: _inside(want, *op.suspects),
     ops.Release: _run_only,
     ops.RecordStep: _turn,
     ops.Suspend: _suspend,
     ops.RecordSend: _record_send,
+    ops.Publish: _publish,
     ops.RecordCancel: _record_cancel,
     ops.RejectSignal: _reject_signal,
     ops.Finish: _end,
@@ -180,6 +202,7 @@ _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.Resume: _run_only,
     ops.Retry: _run_only,
     ops.SendSignal: _send_signal,
+    ops.Decide: _decide,
     ops.Emit: _emit,
     ops.ResolveWait: lambda want, op: _inside(want, op.run_id),
     ops.Put: _put,

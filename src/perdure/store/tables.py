@@ -9,7 +9,7 @@ reason that a handler could have known; nothing is visible to others before the 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from perdure.model.ops import NewEvent
 from perdure.model.outcomes import Wake
@@ -28,6 +28,8 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamRecord,
     SubscriptionRecord,
     WatcherRecord,
     WorkerRecord,
@@ -75,7 +77,7 @@ class Tables(ABC):
 
     @abstractmethod
     def delete_run(self, run_id: str) -> None:
-        """Delete the run with its steps, watchers, signals, cursors, keys and dead letters."""
+        """Delete the run with its steps, watchers, signals, cursors, streams, keys and dead letters."""
 
     @abstractmethod
     def children(self, run_id: str) -> list[str]:
@@ -201,6 +203,16 @@ class Tables(ABC):
     @abstractmethod
     def put_topic_cursor(self, cursor: CursorRecord) -> None:
         """Insert or replace a cursor."""
+
+    # --- streams ---
+
+    @abstractmethod
+    def streams(self, run_id: str) -> dict[str, StreamRecord]:
+        """How far the streams of a run have come, by name."""
+
+    @abstractmethod
+    def append_to_stream(self, stream: StreamRecord, items: Sequence[StreamItemRecord]) -> None:
+        """Add items to a stream, which has come so far then; what is not kept any more goes, as `floor_of` says."""
 
     # --- queues ---
 

@@ -2,6 +2,7 @@
 
 from perdure.testing.clock import VirtualClock
 from perdure.testing.crowd import Crowd
+from perdure.testing.replaying import ReplayFailed, ReplayReport, replay_check
 from perdure.testing.world import World
 
-__all__ = ["Crowd", "VirtualClock", "World"]
+__all__ = ["Crowd", "ReplayFailed", "ReplayReport", "VirtualClock", "World", "replay_check"]

@@ -11,7 +11,9 @@ from typing import Any
 
 from perdure.model import ops
 from perdure.store.handlers import (
+    approving,
     consuming,
+    importing,
     keeping,
     ledger,
     outbox,
@@ -21,6 +23,7 @@ from perdure.store.handlers import (
     scheduling,
     sending,
     steering,
+    streaming,
     timing,
     turning,
 )
@@ -30,6 +33,7 @@ from perdure.store.tables import Tables
 HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.StartRun: owning.start_run,
     ops.SignalWithStart: owning.signal_with_start,
+    ops.ImportRun: importing.import_run,
     ops.ClaimRuns: owning.claim_runs,
     ops.Beat: owning.beat,
     ops.Recover: owning.recover,
@@ -37,6 +41,7 @@ HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.RecordStep: turning.record_step,
     ops.Suspend: turning.suspend,
     ops.RecordSend: turning.record_send,
+    ops.Publish: streaming.publish,
     ops.RecordCancel: turning.record_cancel,
     ops.RejectSignal: turning.reject_signal,
     ops.Finish: turning.finish,
@@ -50,6 +55,7 @@ HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.Retry: steering.retry,
     ops.SendSignal: sending.send_signal,
     ops.ResendDeadLetter: sending.resend_dead_letter,
+    ops.Decide: approving.decide,
     ops.Emit: ledger.emit,
     ops.FanOut: ledger.fan_out,
     ops.ResolveWait: ledger.resolve_wait,

@@ -25,6 +25,7 @@ from perdure.model.records import (
 )
 from perdure.model.status import TERMINAL
 from perdure.model.ticks import NO_TICKS, schedule_of
+from perdure.store.handlers import asking
 from perdure.store.handlers.facts import Taker, awaken, bury, make_ready, move, put, tell
 from perdure.store.handlers.standing import reason_of, watch_no_more
 from perdure.store.handlers.taking import (
@@ -54,6 +55,7 @@ def completion_of(step: StepRecord) -> Completion:
         step.winner,
         step.recorded_at or 0,
         step.attempt,
+        step.taken_id,
     )
 
 
@@ -93,6 +95,8 @@ def resolve(
     if item is not None:
         step = replace(step, wait=with_item(decode_spec(step.wait or ""), item))
     tables.put_step(step)
+    if asking.may_ask(step):
+        asking.end(tables, run, step)
     tables.delete_watchers(run.run_id, path)
     awaken(tables, run, completion_of(step), taker)
     return step
@@ -243,6 +247,7 @@ def end_run(
 ) -> None:
     """The one way a run ends: buffer emptied, watchers gone, waiting runs told, fact written."""
     _empty_buffer(tables, run, status)
+    asking.withdraw(tables, run, asking.why_ended(status, reason or run.reason))
     tables.delete_watchers(run.run_id)
     ended = replace(
         run,

@@ -1,7 +1,7 @@
 """Facts for the ledger, and the moves of a run that every handler shares.
 
 A fact is written in the commit of the change it tells of. Life-cycle facts can be turned off for a namespace;
-facts about a signal that did not reach its run (replaced, expired, discarded, rejected) never.
+facts about a signal that did not reach its run (replaced, expired, discarded, rejected) and about approvals never.
 """
 
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from perdure.model.outcomes import Finished, NotFound, Refusal, Wake
 from perdure.model.pools import holds_slot, limits_of
 from perdure.model.records import Completion, DeadLetterRecord, RunRecord, SignalRecord
 from perdure.model.status import PARKED, check_move
+from perdure.model.topics import APPROVAL_FACTS
 from perdure.store.tables import Tables
 
 _encode = msgspec.json.encode
@@ -30,14 +31,35 @@ FACTS = (
             "terminated",
             "retried",
             "continued",
+            "imported",
         )
     ),
     *(
         f"signal.{fate}"
-        for fate in ("delivered", "timeout", "replaced", "expired", "discarded", "rejected")
+        for fate in (
+            "waiting",
+            "skipped",
+            "delivered",
+            "received",
+            "timeout",
+            "replaced",
+            "expired",
+            "discarded",
+            "rejected",
+        )
     ),
+    *APPROVAL_FACTS,
 )
-ALWAYS = frozenset({"signal.replaced", "signal.expired", "signal.discarded", "signal.rejected"})
+# What somebody must act on, or was promised to be told.
+ALWAYS = frozenset(
+    {
+        "signal.replaced",
+        "signal.expired",
+        "signal.discarded",
+        "signal.rejected",
+        *APPROVAL_FACTS,
+    }
+)
 
 
 def tell(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from perdure.model import ops
@@ -252,7 +253,12 @@ def beat(tables: Tables, op: ops.Beat) -> Counted:
             tables.delete_worker(worker_id)
     lease_until = tables.now + op.lease_us
     tables.put_worker(
-        WorkerRecord(worker_id=op.worker_id, started_at=tables.now, lease_until=lease_until)
+        WorkerRecord(
+            worker_id=op.worker_id,
+            started_at=tables.now,
+            lease_until=lease_until,
+            workflows=msgspec.json.encode(op.workflows).decode(),
+        )
     )
     return Counted(1)
 

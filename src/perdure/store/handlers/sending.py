@@ -28,6 +28,7 @@ from perdure.model.records import (
     RunRecord,
     SignalEntry,
     SignalRecord,
+    StepRecord,
     WatcherRecord,
     WorkflowRecord,
 )
@@ -61,10 +62,35 @@ def send_signal(
     run = ending.catch_up(tables, run)
     if run.status in TERMINAL:  # one that has not begun ends by an event that cancels it
         return Finished(run_id, run.status)
+    closed = None if declared.path is None else _closed(tables, run, op.name, declared)
+    if closed is not None:
+        return closed
     outcome = _deliver_or_buffer(tables, run, op, declared, letter_id)
     if op.key is not None and isinstance(outcome, Delivered | Buffered):
         tables.add_key(_key_record(tables, run, op, outcome))
     return outcome
+
+
+def _closed(tables: Tables, run: RunRecord, name: str, declared: SignalEntry) -> Refusal | None:
+    """Why the one place of a play that takes this signal takes it no more."""
+    place = tables.step(run.run_id, run.generation, declared.path or "")
+    if place is not None and place.state == "abandoned":
+        return Refusal("closed", "the branch that waited for it was left")
+    if place is not None and place.taken_id is not None:
+        return Refusal("closed", "it was received")
+    if place is not None and (place.state != "open" or _is_late(tables, place)):
+        return Refusal("closed", "it timed out")
+    for path, leads_on in declared.gates:
+        gate = tables.step(run.run_id, run.generation, path)
+        if gate is not None and gate.state == "done" and gate.value != leads_on:
+            return Refusal("closed", f"it was skipped at {path!r}")
+    return None
+
+
+def _is_late(tables: Tables, place: StepRecord) -> bool:
+    """Whether the time of an open wait is over, though nobody has acted on that yet: the run may be paused."""
+    deadline_at = taking.decode_spec(place.wait or "").deadline_at
+    return deadline_at is not None and deadline_at < tables.now
 
 
 def _used_before(used: KeyRecord, op: ops.SendSignal) -> SendOutcome:

@@ -68,8 +68,8 @@ def watch_no_more(tables: Tables, run: RunRecord) -> None:
 
 
 def waits_of(tables: Tables, run_id: str) -> list[WatcherRecord]:
-    """The open watchers of a run's own waits."""
-    return [one for one in tables.watchers(run_id) if not one.is_standing]
+    """The open watchers of a run's own waits; not what only stands beside one."""
+    return [one for one in tables.watchers(run_id) if not one.is_standing and not one.is_beside]
 
 
 def leave_waits(tables: Tables, run: RunRecord) -> None:
@@ -77,7 +77,7 @@ def leave_waits(tables: Tables, run: RunRecord) -> None:
     if not is_watched_over(run):
         tables.delete_watchers(run.run_id)
         return
-    for path in {one.path for one in waits_of(tables, run.run_id)}:
+    for path in {one.path for one in tables.watchers(run.run_id) if not one.is_standing}:
         tables.delete_watchers(run.run_id, path)
 
 

@@ -110,7 +110,7 @@ def expire(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
     """Say on the ledger that a buffered signal outlived its time. The caller removes the row."""
     told = {"signal_id": signal.signal_id, "name": signal.name}
     tell(tables, run, "signal.expired", told, event_id=signal.signal_id)
-    free_claim(tables, run, signal)
+    free_claim(tables, run, signal.name, signal.signal_id, signal.path)
 
 
 def claim_on(run: RunRecord, name: str, path: str | None) -> tuple[str, str]:
@@ -118,12 +118,12 @@ def claim_on(run: RunRecord, name: str, path: str | None) -> tuple[str, str]:
     return keys.claim_on(run.run_id, run.generation, name, path)
 
 
-def free_claim(tables: Tables, run: RunRecord, signal: SignalRecord) -> None:
-    """A signal that never reached the workflow gives its claim back: the next one may have it."""
-    for path in {None, signal.path}:
-        claim = claim_on(run, signal.name, path)
+def free_claim(tables: Tables, run: RunRecord, name: str, signal_id: str, path: str | None) -> None:
+    """A signal that did not count gives its claim back: the next one may have it."""
+    for place in {None, path}:
+        claim = claim_on(run, name, place)
         held = tables.key(*claim)
-        if held is not None and held.answer == signal.signal_id:
+        if held is not None and held.answer == signal_id:
             tables.delete_key(*claim)
 
 

@@ -6,7 +6,7 @@ A deadline decides nothing that was decided before it: the watcher is gone then,
 from perdure.model import ops
 from perdure.model.outcomes import Fired
 from perdure.model.records import DEADLINE_PATH, Completion, RunRecord, WatcherRecord
-from perdure.store.handlers import ending, taking
+from perdure.store.handlers import asking, ending, taking
 from perdure.store.handlers.facts import awaken, tell
 from perdure.store.handlers.standing import DEADLINE_REASON
 from perdure.store.tables import Tables
@@ -14,19 +14,25 @@ from perdure.store.tables import Tables
 
 def fire_timers(tables: Tables, op: ops.FireTimers) -> Fired:
     due = tables.due_watchers(op.limit)
+    alarms = [one for one in due if one.kind == "alarm"]
     # A wait with several conditions has several watchers and one deadline: act on it once.
-    first_of = {(one.run_id, one.path): one for one in reversed(due)}
+    first_of = {(one.run_id, one.path): one for one in reversed(due) if one.kind != "alarm"}
     for watcher in first_of.values():
         run = tables.run(watcher.run_id)
         if run is not None:
             _fire(tables, run, watcher)
+    # After the waits: of what has ended nobody need be reminded.
+    for alarm in alarms:
+        run = tables.run(alarm.run_id)
+        if run is not None:
+            asking.ring(tables, ending.catch_up(tables, run), alarm)
     expired = tables.expired_signals(op.limit)
     for signal in expired:
         tables.delete_signal(signal)
         run = tables.run(signal.run_id)
         if run is not None:
             taking.expire(tables, run, signal)
-    return Fired(len(first_of) + len(expired), tables.next_deadline())
+    return Fired(len(first_of) + len(alarms) + len(expired), tables.next_deadline())
 
 
 def _fire(tables: Tables, run: RunRecord, watcher: WatcherRecord) -> None:
@@ -51,7 +57,8 @@ def time_out(
 ) -> None:
     """End a wait by its deadline; `watchers` are all that it has."""
     names = [one.target for one in watchers if one.kind == "signal"]
-    if not ending.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null"):
+    step = ending.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null")
+    if step is None or taking.decode_spec(step.wait or "").handles_timeout:
         return
     for name in names:
         tell(tables, run, "signal.timeout", {"name": name, "path": watcher.path})

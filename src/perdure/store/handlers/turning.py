@@ -37,7 +37,7 @@ from perdure.model.records import (
     WatcherRecord,
 )
 from perdure.model.status import TERMINAL
-from perdure.store.handlers import ledger, queues, waiting
+from perdure.store.handlers import asking, ledger, queues, streaming, waiting
 from perdure.store.handlers.ending import cancel_is_ahead, completion_of, end_run
 from perdure.store.handlers.facts import move, tell
 from perdure.store.handlers.owning import start_run
@@ -74,12 +74,14 @@ def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> RunRecord:
     ):  # it was called, and this is its answer: nobody else may claim the run now
         run = move(tables, run, ready_at=None)
     for done in op.steps:
+        if done.kind == "patch" and tables.step(run.run_id, run.generation, done.path) is not None:
+            continue  # a mark goes along until its owner knows that it is recorded
         retrying = done.state == "retrying"
         step = StepRecord(
             run_id=run.run_id,
             generation=run.generation,
             path=done.path,
-            kind="step",
+            kind=done.kind,
             name=done.name,
             state=done.state,
             seq=0 if retrying else tables.next_seq(),
@@ -98,6 +100,8 @@ def _record(tables: Tables, run: RunRecord, op: ops.TurnOp) -> RunRecord:
             tables.delete_watchers(run.run_id, done.path)
         if retrying:
             watch_retry(tables, run, step)
+        for type, facts in done.facts:
+            tell(tables, run, type, msgspec.json.decode(facts, type=dict[str, msgspec.Raw]))
     return _leave(tables, run, op.closed)
 
 
@@ -176,7 +180,7 @@ def _tell_deadline(tables: Tables, run: RunRecord) -> None:
 
 
 def _pause_now(tables: Tables, run: RunRecord) -> Advanced:
-    leave_waits(tables, run)
+    asking.set_aside(tables, run)
     run = move(tables, run, status="paused", pause_requested=False, owner=None, fence=0)
     return replace(_advanced(tables, run), parked=True, paused=True)
 
@@ -208,6 +212,8 @@ def record_send(tables: Tables, op: ops.RecordSend) -> TurnOutcome:
 
 def _send(tables: Tables, run: RunRecord, op: ops.RecordSend) -> tuple[str | None, str | None]:
     """The send's answer as (value, error): a refusal is recorded too, so that replay raises it again."""
+    if op.kind == "publish":
+        return _add_to_stream(tables, run, op)
     if op.send is None:
         return _publish(tables, run, op.name, op.value or "null")
     if isinstance(op.send, ops.StartRun):
@@ -290,6 +296,17 @@ def _publish(
     return value, None
 
 
+def _add_to_stream(
+    tables: Tables, run: RunRecord, op: ops.RecordSend
+) -> tuple[str | None, str | None]:
+    items = ((op.name, op.value or "null"),)
+    refused = streaming.one_too_many(tables, run.run_id, items)
+    if refused is not None:
+        return None, _refused(refused.code, refused.detail, run.run_id)
+    position = streaming.append(tables, run.run_id, items, op.path, 1)
+    return str(position), None
+
+
 def record_cancel(tables: Tables, op: ops.RecordCancel) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
@@ -331,6 +348,7 @@ def finish(tables: Tables, op: ops.Finish) -> TurnOutcome:
     if not isinstance(run, RunRecord):
         return run
     if op.closed:  # what its waits give back must not go to another of its own, which ends here too
+        asking.withdraw(tables, run, asking.why_ended(op.status, run.reason))
         tables.delete_watchers(run.run_id)
     run = _record(tables, run, op)
     end_run(tables, run, op.status, output=op.output, error=op.error)
@@ -341,6 +359,7 @@ def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:
     run = _settled(tables, op)
     if not isinstance(run, RunRecord):
         return run
+    asking.withdraw(tables, run, f"the run has continued as {op.workflow!r}")
     if op.closed:  # what its waits give back must not go to another of its own, which ends here too
         leave_waits(tables, run)
     run = _record(tables, run, op)
@@ -365,7 +384,7 @@ def park(tables: Tables, op: ops.Park) -> TurnOutcome:
     run = _owned(tables, op)
     if isinstance(run, Fenced):
         return run
-    leave_waits(tables, run)
+    asking.set_aside(tables, run)
     run = move(
         tables,
         run,

@@ -22,6 +22,7 @@ from perdure.model.records import (
     WaitSpec,
     WatcherRecord,
 )
+from perdure.store.handlers import asking
 from perdure.store.handlers.ending import catch_up, completion_of, resolve
 from perdure.store.handlers.facts import bury, tell
 from perdure.store.handlers.taking import (
@@ -47,7 +48,9 @@ def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | No
     step = tables.step(run.run_id, run.generation, wait.path) if wait.known else None
     if step is not None and step.state != "open":
         return completion_of(step)
-    if step is not None and any(one.path == wait.path for one in tables.watchers(run.run_id)):
+    if step is not None and any(
+        one.path == wait.path and not one.is_beside for one in tables.watchers(run.run_id)
+    ):
         return None
     spec = _spec(tables.now, wait) if step is None else decode_spec(step.wait or "")
     spec = _with_cursors(tables, run, wait, spec)
@@ -64,6 +67,8 @@ def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | No
     found = take(tables, run, wait, spec)
     if found is not None:
         step = replace(step, seq=tables.next_seq(), recorded_at=tables.now, **found)
+    if asking.may_ask(step):
+        spec, step = _with_approvals(tables, run, wait, spec, step)
     if wait.known:
         tables.put_step(step)
     else:
@@ -71,7 +76,28 @@ def open_wait(tables: Tables, run: RunRecord, wait: ops.Wait) -> Completion | No
     if found is not None:
         return completion_of(step)
     _watch(tables, run, wait, spec, step.started_at)
+    if wait.announced and not wait.known:
+        _announce(tables, run, wait, spec)
     return None
+
+
+def _announce(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> None:
+    for one in wait.on:
+        if one.kind == "signal":
+            told = {"name": one.target, "path": wait.path, "deadline_at": spec.deadline_at}
+            tell(tables, run, "signal.waiting", told)
+
+
+def _with_approvals(
+    tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, step: StepRecord
+) -> tuple[WaitSpec, StepRecord]:
+    """Ask people, unless the wait has ended already; what was asked of them before a pause is closed then."""
+    if step.state != "open":
+        asking.end(tables, run, step)
+        tables.delete_watchers(run.run_id, wait.path)
+        return spec, step
+    spec = asking.ask(tables, run, wait, spec)
+    return spec, replace(step, wait=_encode(spec).decode())
 
 
 def _spec(now: int, wait: ops.Wait) -> WaitSpec:
@@ -84,7 +110,13 @@ def _spec(now: int, wait: ops.Wait) -> WaitSpec:
         due_at = condition.until_at if condition.delay_us is None else now + condition.delay_us
         if due_at is not None and (deadline_at is None or due_at < deadline_at):
             deadline_at, deadline_ix = due_at, ix
-    return WaitSpec(wait.on, deadline_at, deadline_ix, branch=wait.branch)
+    return WaitSpec(
+        wait.on,
+        deadline_at,
+        deadline_ix,
+        branch=wait.branch,
+        handles_timeout=wait.handles_timeout,
+    )
 
 
 def _with_cursors(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> WaitSpec:
@@ -112,6 +144,9 @@ def _watch(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec, since
     others = [(ix, one) for ix, one in enumerate(wait.on) if one.kind != "timer"]
     held = is_held(spec)
     for ix, condition in others or [(spec.deadline_ix or 0, Condition("timer"))]:
+        if condition.kind == "approval":
+            asking.watch(tables, run, wait.path, ix, spec, held=held)
+            continue
         tables.add_watcher(
             WatcherRecord(
                 run_id=run.run_id,
@@ -175,6 +210,8 @@ def close(tables: Tables, run: RunRecord, path: str) -> None:
         return
     if step.state in ("open", "retrying"):
         tables.put_step(replace(step, state="abandoned", recorded_at=tables.now))
+        if asking.may_ask(step):
+            asking.withdraw(tables, run, asking.why_left(run), path)
         tables.delete_watchers(run.run_id, path)
         return
     if step.wait is not None:
@@ -193,10 +230,13 @@ def _give_back(tables: Tables, run: RunRecord, step: StepRecord) -> None:
 
 
 def untake(tables: Tables, run: RunRecord, step: StepRecord) -> None:
-    """An item goes back to its place in the queue, an event is the next one to be seen: as if never taken."""
+    """An item goes back to its place in the queue, an event is the next one to be seen: as if never taken. A signal was
+    heard and is not given back, but whoever comes next may have its claim."""
     won = won_by(step)
     if won is None or step.taken_id is None:
         return
+    if won.kind == "signal":
+        free_claim(tables, run, won.target, step.taken_id, step.path)
     if won.kind == "queue":
         put_back_item(tables, won.target, step)
     elif won.kind == "topic":
@@ -259,7 +299,7 @@ def bury_delivered(
     )
     bury(tables, run, signal, reason, cause, "item" if won.kind == "queue" else "signal")
     if cause == "rejected" and won.kind == "signal":
-        free_claim(tables, run, replace(signal, path=step.path))
+        free_claim(tables, run, signal.name, signal.signal_id, step.path)
     return signal
 
 
@@ -268,6 +308,9 @@ def reject(tables: Tables, run: RunRecord, step: StepRecord, reason: str, *, pas
     won = won_by(step)
     buried = bury_delivered(tables, run, step, reason, "rejected")
     if won is None or passed:
+        return
+    if won.kind == "approval":
+        asking.give_back(tables, run, won, step, reason)
         return
     told: dict[str, Any] = {"name": won.target, "path": step.path, "reason": reason}
     if buried is not None:

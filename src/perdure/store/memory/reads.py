@@ -28,12 +28,25 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamSpan,
     SubscriptionRecord,
     WatcherRecord,
+    WorkerRecord,
     WorkflowRecord,
 )
 from perdure.model.status import PARKED, TERMINAL
-from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Store, Vitals, WatcherPlace
+from perdure.store.base import (
+    Backlog,
+    Look,
+    MatchPlace,
+    RunFilter,
+    Standing,
+    Store,
+    Vitals,
+    WatcherPlace,
+    merged_backlog,
+)
 from perdure.store.handlers.standing import waits_of
 from perdure.store.memory.tables import MemoryTables
 
@@ -205,6 +218,22 @@ class MemoryReads(Store):
             schedule_at=tables.next_schedule_at(None),
         )
 
+    async def workers(self) -> list[WorkerRecord]:
+        tables = self.tables
+        tables.now = self._clock.now()
+        tables.worker_id = self.worker_id
+        return [tables.workers_by_id[one] for one in tables.workers() if tables.is_live(one)]
+
+    async def backlog(self, now: int, limit: int) -> list[Backlog]:
+        by_place: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        for run in self.tables.runs_by_id.values():
+            if run.ready_at is not None and run.ready_at <= now:
+                by_place[run.pool, run.workflow, run.version].append(run.ready_at)
+        return merged_backlog(
+            Backlog(workflow, version, min(len(times), limit), min(times))
+            for (_, workflow, version), times in by_place.items()
+        )
+
     async def run(self, run_id: str) -> RunRecord | None:
         return self.tables.run(run_id)
 
@@ -249,6 +278,10 @@ class MemoryReads(Store):
     ) -> list[WatcherRecord]:
         watchers = self.tables.all_watchers()
         found = [one for one in watchers if one.kind in ("topic", "match") and one.target == topic]
+        return _by_age(found, after, limit)
+
+    async def approvals(self, after: WatcherPlace | None, limit: int) -> list[WatcherRecord]:
+        found = [one for one in self.tables.all_watchers() if one.kind == "approval"]
         return _by_age(found, after, limit)
 
     async def buffered(self, run_id: str) -> list[SignalRecord]:
@@ -314,6 +347,22 @@ class MemoryReads(Store):
     async def queues(self) -> dict[str, int]:
         return {queue: len(items) for queue, items in sorted(self.tables.items.items())}
 
+    async def stream_items(
+        self, run_id: str, stream: str, after: int, limit: int
+    ) -> list[StreamItemRecord]:
+        rows = self.tables.published_items.get((run_id, stream), ())
+        return list(islice((one for one in rows if one.position > after), limit))
+
+    async def streams(self, run_id: str) -> list[StreamSpan]:
+        return [
+            StreamSpan(
+                stream=name,
+                first=self.tables.published_items[run_id, name][0].position,
+                last=one.last,
+            )
+            for name, one in sorted(self.tables.streams_by_run.get(run_id, {}).items())
+        ]
+
     async def parked(
         self, consumer: str | None, after: tuple[str, int, str] | None, limit: int
     ) -> list[ParkedRecord]:
@@ -345,6 +394,8 @@ class MemoryReads(Store):
         counts["workflows"] = len(tables.workflows)
         counts["cursors"] = len(tables.cursors)
         counts["queue_items"] = sum(len(rows) for rows in tables.items.values())
+        counts["streams"] = sum(len(rows) for rows in tables.streams_by_run.values())
+        counts["stream_items"] = sum(len(rows) for rows in tables.published_items.values())
         counts["outbox"] = len(tables.outbox)
         counts["fan_outs"] = len(tables.markers)
         counts["consumers"] = len(tables.consumers_by_name)

@@ -3,7 +3,7 @@
 The parts that derive from this one (run_rows.py and its neighbours) find and change rows, each of its own tables.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 
 from perdure.model.records import (
@@ -22,6 +22,8 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamRecord,
     SubscriptionRecord,
     WatcherRecord,
     WorkerRecord,
@@ -44,6 +46,9 @@ class KeptRows(Tables):
         self.keys: dict[tuple[str, str], KeyRecord] = {}
         self.cursors: dict[tuple[str, str, str, str, str], CursorRecord] = {}
         self.items: dict[str, dict[str, ItemRecord]] = {}
+        self.streams_by_run: dict[str, dict[str, StreamRecord]] = {}
+        # By run and stream, in order.
+        self.published_items: dict[tuple[str, str], deque[StreamItemRecord]] = {}
         self.outbox: dict[str, OutboxRecord] = {}
         self.events: dict[int, EventRecord] = {}  # by position, in that order
         self.positions: dict[str, int] = {}

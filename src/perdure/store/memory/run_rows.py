@@ -30,6 +30,8 @@ class RunRows(KeptRows):
         self.delete_watchers(run_id)
         self.signal_ids.difference_update(self.signals_by_run.pop(run_id, ()))
         self.cursors = {at: one for at, one in self.cursors.items() if at[0] != run_id}
+        for stream in self.streams_by_run.pop(run_id, ()):
+            del self.published_items[run_id, stream]
         self.keys = {at: key for at, key in self.keys.items() if key.run_id != run_id}
         self.letters = {at: one for at, one in self.letters.items() if one.run_id != run_id}
 

@@ -14,6 +14,7 @@ from perdure.store.memory.reader_rows import ReaderRows
 from perdure.store.memory.run_rows import RunRows
 from perdure.store.memory.schedule_rows import ScheduleRows
 from perdure.store.memory.step_rows import StepRows
+from perdure.store.memory.stream_rows import StreamRows
 from perdure.store.memory.wait_rows import WaitRows
 from perdure.store.memory.worker_rows import WorkerRows
 
@@ -23,6 +24,7 @@ class MemoryTables(
     StepRows,
     WaitRows,
     QueueRows,
+    StreamRows,
     OutboxRows,
     EventRows,
     FactRows,

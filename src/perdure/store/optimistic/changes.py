@@ -21,6 +21,7 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
     SubscriptionRecord,
     WatcherRecord,
     WorkerRecord,
@@ -84,6 +85,19 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
     admitted: bool
 
 
+class StreamChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A stream that has grown: how far it comes, how far it was seen to have come (0: it is new), and what an item
+    needs to be kept, as `model.streams.floor_of` says."""
+
+    run_id: str
+    stream: str
+    last: int
+    bytes_all: int
+    seen: int
+    position_min: int
+    bytes_min: int
+
+
 class Changes(msgspec.Struct, kw_only=True, gc=False):
     """Everything that one batch asks of the store."""
 
@@ -114,6 +128,8 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     new_signals: list[SignalRecord]
     gone_signals: list[SignalRecord]
     put_cursors: list[CursorRecord]
+    put_streams: list[StreamChange]
+    new_stream_items: list[StreamItemRecord]
     new_items: list[ItemRecord]
     gone_items: list[ItemRecord]
     new_keys: list[KeyRecord]

@@ -280,6 +280,10 @@ def _about_runs(known: Known, want: Wanted) -> Iterable[Need]:
         kept = runs.get(one)
         if kept is None or kept.on_run is None:
             yield ("on_run", one)
+    for one in want.streams:
+        kept = runs.get(one)
+        if kept is None or kept.streams is None:
+            yield ("streams", one)
     yield from (("children", one) for one in want.parents)
     yield from (("key", *one) for one in want.keys)
 
@@ -353,6 +357,13 @@ def _start_run(known: Known, op: ops.StartRun) -> Iterable[Need]:
         yield ("pool", op.pool)
 
 
+def _import_run(known: Known, op: ops.ImportRun) -> Iterable[Need]:
+    if op.run.pool and op.run.pool not in known.pools:
+        yield ("pool", op.run.pool)
+    if op.forked_from is not None:
+        yield from (("event", one.taken_id) for one in op.steps if one.taken_id is not None)
+
+
 def _signal_with_start(known: Known, op: ops.SignalWithStart) -> Iterable[Need]:
     return _start_run(known, op.start)
 
@@ -368,6 +379,7 @@ def _admit_runs(known: Known, op: ops.AdmitRuns) -> Iterable[Need]:
 _looks: dict[type, Callable[[Known, Any], Iterable[Need]]] = {
     ops.StartRun: _start_run,
     ops.SignalWithStart: _signal_with_start,
+    ops.ImportRun: _import_run,
     ops.Suspend: _suspend,
     ops.RecordSend: _record_send,
     ops.Finish: _finish,

@@ -20,6 +20,7 @@ from perdure.model.records import (
     RunRecord,
     SignalRecord,
     StepRecord,
+    StreamRecord,
     WatcherRecord,
     WorkflowRecord,
 )
@@ -46,7 +47,7 @@ NEW: Final = 0  # the version of a run that is not in the store yet
 class Slice:
     """A run, and what is known of it: a part that is None was not looked at."""
 
-    __slots__ = ("change", "cursors", "on_run", "run", "signals", "steps", "watchers")
+    __slots__ = ("change", "cursors", "on_run", "run", "signals", "steps", "streams", "watchers")
 
     def __init__(self, run: RunRecord, change: int) -> None:
         self.run = run
@@ -58,6 +59,8 @@ class Slice:
         # Living rows by path: with the inside all that are open or to be tried again.
         self.steps: dict[str, StepRecord] = {}
         self.on_run: dict[tuple[str, str, int], WatcherRecord] | None = None
+        # Never changed in place. Its version does not move with them: see stream_rows.py.
+        self.streams: dict[str, StreamRecord] | None = None
 
     def copy(self) -> "Slice":
         twin = Slice(self.run, self.change)
@@ -66,6 +69,7 @@ class Slice:
         twin.cursors = None if self.cursors is None else self.cursors.copy()
         twin.steps = self.steps.copy()
         twin.on_run = None if self.on_run is None else self.on_run.copy()
+        twin.streams = self.streams
         return twin
 
     @classmethod
@@ -73,6 +77,7 @@ class Slice:
         """A run that is about to be made: there is nothing about it that is not known."""
         made = cls(run, NEW)
         made.watchers, made.signals, made.cursors, made.on_run = {}, {}, {}, {}
+        made.streams = {}
         return made
 
 

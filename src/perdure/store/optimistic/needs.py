@@ -7,6 +7,7 @@ what is known from batch to batch; the answers to all others count for one batch
     ("inside", run_id)                  the run, what it waits for, what is buffered for it, its cursors
     ("on_run", run_id)                  who waits for it to end
     ("children", run_id)                the runs it started that live
+    ("streams", run_id)                 how far its streams have come
     ("step", run_id, generation, path)  a living row
     ("steps", run_id, generation)       all rows of a generation
     ("key", scope, key), ("letter", id), ("letters", run_id)

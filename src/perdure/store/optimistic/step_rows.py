@@ -12,7 +12,9 @@ from perdure.store.optimistic.rows import LookedAt
 StepKey = tuple[str, int, str]  # run_id, generation, path: the living row
 
 # Rows that only the owner asks for, and that never change: to add one does not change what others know of the run.
-_plain_kinds = frozenset({"step", "signal", "start", "set", "emit", "put"})
+_plain_kinds = frozenset(
+    {"step", "signal", "start", "set", "emit", "put", "act", "publish", "patch"}
+)
 _kept_states = frozenset({"open", "retrying"})
 
 

@@ -31,6 +31,7 @@ from perdure.store.optimistic.reader_rows import ReaderRows
 from perdure.store.optimistic.run_rows import RunRows
 from perdure.store.optimistic.schedule_rows import ScheduleRows
 from perdure.store.optimistic.step_rows import StepRows
+from perdure.store.optimistic.stream_rows import StreamRows
 from perdure.store.optimistic.wait_rows import WaitRows
 from perdure.store.optimistic.worker_rows import WorkerRows
 
@@ -40,6 +41,7 @@ class OptimisticTables(
     StepRows,
     WaitRows,
     QueueRows,
+    StreamRows,
     EventRows,
     FactRows,
     ReaderRows,
@@ -120,6 +122,8 @@ class OptimisticTables(
             new_signals=list(self._added_signals.values()),
             gone_signals=list(self._gone_signals.values()),
             put_cursors=list(self._put_cursors.values()),
+            put_streams=self._stream_changes(),
+            new_stream_items=self._new_stream_items,
             new_items=list(self._added_items.values()),
             gone_items=list(self._gone_items.values()),
             new_keys=[one for _, one in sorted(self._keys.items()) if one is not None],
@@ -223,6 +227,7 @@ class OptimisticTables(
                 kept.change += 1
             placing.slice(kept)
             known.runs[run_id] = kept
+        self._remember_streams()
         for unit, bump in self._units.items():
             if bump:
                 known.units[unit] = max(known.units[unit] + 1, self._seq)

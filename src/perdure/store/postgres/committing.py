@@ -36,6 +36,8 @@ _rest: Final = (
     "gone_outbox",
     "put_workflows",
     "put_channels",
+    "put_streams",
+    "new_stream_items",
 )
 
 # Raised by the function when rows that were to be there are not.

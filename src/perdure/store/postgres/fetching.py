@@ -11,6 +11,7 @@ from perdure.model.records import (
     EventRecord,
     ItemRecord,
     RunRecord,
+    StreamRecord,
     WatcherRecord,
     WorkerRecord,
 )
@@ -33,6 +34,7 @@ from perdure.store.decoding import (
     decode_schedules,
     decode_signals,
     decode_steps,
+    decode_streams,
     decode_subscriptions,
     decode_watchers,
     decode_workflows,
@@ -105,6 +107,8 @@ class Fetcher:
                 await self._look_into_outbox(connection, looks, seldom)
             elif kind == "schedule":
                 await self._look_at_schedules(connection, looks, seldom)
+            elif kind == "streams":
+                await self._look_at_streams(connection, looks, seldom)
             elif kind not in _common:
                 for need in seldom:
                     looks.answers[need] = await self._look(connection, looks, need)
@@ -124,6 +128,18 @@ class Fetcher:
         there = {one.name: one for one in decode_schedules(row[0])}
         looks.answers.update((need, there.get(need[1])) for need in needs)
 
+    async def _look_at_streams(
+        self, connection: Connection, looks: Looks, needs: list[Need]
+    ) -> None:
+        found: dict[str, dict[str, StreamRecord]] = {need[1]: {} for need in needs}
+        row = await self.row(connection, "streams", run_ids=_names(needs))
+        for one in decode_streams(row[0]):
+            found[one.run_id][one.stream] = one
+        for run_id, streams in found.items():
+            kept = looks.known.runs.get(run_id)
+            if kept is not None:
+                kept.streams = streams
+
     async def row(self, connection: Connection, name: str, /, **params: Any) -> Any:
         statement = self._statements[name]
         return await connection.fetchrow(statement.text, *statement.values(params))
@@ -133,7 +149,8 @@ class Fetcher:
     async def _fetch_common(
         self, connection: Connection, looks: Looks, asked: dict[str, list[Need]]
     ) -> int:
-        runs = {need[1] for kind in ("run", "step", "steps", "letters") for need in asked[kind]}
+        kinds = ("run", "step", "steps", "letters", "streams")
+        runs = {need[1] for kind in kinds for need in asked[kind]}
         units = {unit for kind in asked for need in asked[kind] for unit in units_of(need)}
         row = await self.row(
             connection,
@@ -336,7 +353,7 @@ def _learn_runs(looks: Looks, asked: dict[str, list[Need]], row: Any) -> None:
     rows = _decode_rows(row["runs"] or "[]")
     found = {one.run.run_id: Slice(one.run, one.change) for one in rows}
     looks.known.seq = max(looks.known.seq, *(one.seq for one in rows), 0)
-    for kind in ("run", "step", "inside", "on_run", "children"):
+    for kind in ("run", "step", "inside", "on_run", "children", "streams"):
         for need in asked[kind]:
             if need[1] not in found:
                 looks.learn_none(need[1])

@@ -48,6 +48,10 @@ select count(*) from gone;
 
 -- --- a batch: what is looked at seldom ---------------------------------------------------------------
 
+-- name: streams
+-- How far the streams of some runs have come.
+select coalesce(json_agg({stream as json of s}), '[]') from {schema}.streams as s where s.run_id = any (:run_ids);
+
 -- name: steps
 -- A whole generation, with what was superseded: only retry asks.
 select coalesce(json_agg({step as json of s}), '[]') from {schema}.steps as s
@@ -467,6 +471,7 @@ select
     (select coalesce(json_agg({consumer as json of c} order by c.name), '[]') from {schema}.consumers as c),
     (select coalesce(json_agg(json_build_array(p.run_id, exists (
         select 1 from {schema}.watchers as w where w.run_id = p.run_id and w.path not in ('!deadline', '!cancel_on')
+        and w.kind not in ('alarm', 'asked')
      )) order by p.created_at, p.run_id), '[]') from (
         select run_id, created_at from (
             (select r.run_id, r.created_at from {schema}.runs as r
@@ -609,6 +614,14 @@ select coalesce(json_agg({watcher as json of w} order by w.opened_at, w.run_id, 
     order by w.opened_at, w.run_id, w.path, w.ix limit :limit
 ) as w;
 
+-- name: approvals
+-- Those that can be answered, longest waiting first, by an index of their own.
+select coalesce(json_agg({watcher as json of w} order by w.opened_at, w.run_id, w.path, w.ix), '[]') from (
+    select * from {schema}.watchers as w
+    where w.kind = 'approval' and (w.opened_at, w.run_id, w.path, w.ix) > (:opened_at, :run_id, :path, :ix)
+    order by w.opened_at, w.run_id, w.path, w.ix limit :limit
+) as w;
+
 -- name: matches
 -- Watchers that a filter must be asked about, in the order of the index by target.
 select coalesce(
@@ -685,6 +698,25 @@ select coalesce(json_agg({event as json of e} order by e.occurred_at, e.position
 -- One event by its id.
 select coalesce(json_agg({event as json of e}), '[]') from {schema}.events as e where e.event_id = :event_id;
 
+-- name: page_stream_items
+-- What is kept of a stream, in order.
+select coalesce(json_agg({stream_item as json of i} order by i.position), '[]') from (
+    select * from {schema}.stream_items as i
+    where i.run_id = :run_id and i.stream = :stream and i.position > :after
+    order by i.position limit :limit
+) as i;
+
+-- name: stream_spans
+-- The streams of a run, each with where it begins and ends.
+select coalesce(json_agg(json_build_object(
+    'stream', s.stream,
+    'first', (
+        select i.position from {schema}.stream_items as i where i.run_id = s.run_id and i.stream = s.stream
+        order by i.position limit 1
+    ),
+    'last', s.last
+) order by s.stream), '[]') from {schema}.streams as s where s.run_id = :run_id;
+
 -- name: page_items
 -- What is in a queue, oldest first.
 select coalesce(json_agg({item as json of i} order by i.position), '[]') from (
@@ -722,6 +754,37 @@ select
     (select count(*) from (select 1 from {schema}.deferred limit :limit) as n),
     (select count(*) from (select 1 from {schema}.dead_letters limit :limit) as n),
     (select s.due_at from {schema}.schedules as s where s.due_at is not null order by s.due_at limit 1);
+
+-- name: living_workers
+-- Those whose lease has not run out, and the asker, if it has a row.
+select coalesce(json_agg({worker as json of w} order by w.worker_id), '[]') from {schema}.workers as w
+where w.lease_until > :now or w.worker_id = :worker_id;
+
+-- name: backlog
+-- Found by hopping along the index of runs to be claimed, from one version of a workflow to the next; each is counted no
+-- further than a bound.
+with recursive place (pool, workflow, version) as (
+    (select r.pool, r.workflow, r.version from {schema}.runs as r
+     where r.ready_at is not null and r.pool >= '' order by r.pool, r.workflow, r.version limit 1)
+    union all
+    select next.pool, next.workflow, next.version from place as p cross join lateral (
+        select r.pool, r.workflow, r.version from {schema}.runs as r
+        where r.ready_at is not null and (r.pool, r.workflow, r.version) > (p.pool, p.workflow, p.version)
+        order by r.pool, r.workflow, r.version limit 1
+    ) as next
+)
+select coalesce(json_agg(json_build_array(f.workflow, f.version, f.count, f.oldest)), '[]') from (
+    select
+        p.workflow, p.version,
+        (select count(*) from (
+            select 1 from {schema}.runs as r
+            where r.pool = p.pool and r.workflow = p.workflow and r.version = p.version
+            and r.ready_at is not null and r.ready_at <= :now limit :limit) as n) as count,
+        (select r.ready_at from {schema}.runs as r
+         where r.pool = p.pool and r.workflow = p.workflow and r.version = p.version and r.ready_at is not null
+         order by r.ready_at limit 1) as oldest
+    from place as p
+) as f where f.count > 0;
 
 -- name: page_parked
 -- Parked events from a place on, up to the last of one consumer or of all.
@@ -814,6 +877,8 @@ select
         'workflows', (select count(*) from {schema}.workflows),
         'cursors', (select count(*) from {schema}.cursors),
         'queue_items', (select count(*) from {schema}.queue_items),
+        'streams', (select count(*) from {schema}.streams),
+        'stream_items', (select count(*) from {schema}.stream_items),
         'fan_outs', (select count(*) from {schema}.fan_outs),
         'consumers', (select count(*) from {schema}.consumers),
         'subscriptions', (select count(*) from {schema}.subscriptions),

@@ -21,12 +21,25 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamSpan,
     SubscriptionRecord,
     WatcherRecord,
+    WorkerRecord,
     WorkflowRecord,
 )
 from perdure.store import decoding, listing
-from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Store, Vitals, WatcherPlace
+from perdure.store.base import (
+    Backlog,
+    Look,
+    MatchPlace,
+    RunFilter,
+    Standing,
+    Store,
+    Vitals,
+    WatcherPlace,
+    merged_backlog,
+)
 from perdure.store.decoding import all_counts, decode_numbers, first, in_order, with_steps
 from perdure.store.listing import (
     BEFORE_ALL_TIMES,
@@ -201,6 +214,15 @@ class PostgresReads(Store):
         row = await self._row("vitals", now=now, limit=_counted_max)
         return Vitals(**dict(zip(Vitals.__struct_fields__, row, strict=True)))
 
+    async def workers(self) -> list[WorkerRecord]:
+        now, asker = self._clock.now(), self.worker_id or ""
+        decode = decoding.decode_workers
+        return await self._rows(decode, "living_workers", now=now, worker_id=asker)
+
+    async def backlog(self, now: int, limit: int) -> list[Backlog]:
+        rows = await self._rows(decoding.decode_backlog, "backlog", now=now, limit=limit)
+        return merged_backlog(Backlog(*one) for one in rows)
+
     # --- for people ---
 
     async def run(self, run_id: str) -> RunRecord | None:
@@ -241,6 +263,11 @@ class PostgresReads(Store):
             topic=topic,
             limit=limit,
             **watcher_place(after),
+        )
+
+    async def approvals(self, after: WatcherPlace | None, limit: int) -> list[WatcherRecord]:
+        return await self._rows(
+            decoding.decode_watchers, "approvals", limit=limit, **watcher_place(after)
         )
 
     async def buffered(self, run_id: str) -> list[SignalRecord]:
@@ -306,6 +333,15 @@ class PostgresReads(Store):
 
     async def queues(self) -> dict[str, int]:
         return decode_numbers((await self._row("queue_counts"))[0])
+
+    async def stream_items(
+        self, run_id: str, stream: str, after: int, limit: int
+    ) -> list[StreamItemRecord]:
+        params = {"run_id": run_id, "stream": stream, "after": after, "limit": limit}
+        return await self._rows(decoding.decode_stream_items, "page_stream_items", **params)
+
+    async def streams(self, run_id: str) -> list[StreamSpan]:
+        return await self._rows(decoding.decode_spans, "stream_spans", run_id=run_id)
 
     async def parked(
         self, consumer: str | None, after: tuple[str, int, str] | None, limit: int

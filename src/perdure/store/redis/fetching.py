@@ -201,6 +201,8 @@ class Fetcher:
                 return [("on_run", args[0]), ("run", args[0])]
             case "children":
                 return [("children", args[0]), ("run", args[0])]
+            case "streams":
+                return [("HGETALL", key("streams", args[0])), ("run", args[0])]
             case "step":
                 run_id, generation, path = args
                 return [
@@ -363,6 +365,11 @@ class Fetcher:
                 kept = looks.known.runs.get(run_id)
                 if kept is not None:
                     kept.on_run = _by_place(map(decode_watcher, answers[0]))
+            case "streams":
+                kept = looks.known.runs.get(run_id)
+                if kept is not None:
+                    streams = (rows.decode_stream(run_id, *one) for one in pairs(answers[0]))
+                    kept.streams = {one.stream: one for one in streams}
             case "children":
                 looks.answers[need] = [one.decode() for one in answers[0]]
             case "step":
@@ -374,7 +381,9 @@ class Fetcher:
                 looks.answers[need] = list(map(decode_letter, answers[0]))
 
 
-_about_a_run = frozenset({"run", "inside", "on_run", "children", "step", "steps", "letters"})
+_about_a_run = frozenset(
+    {"run", "inside", "on_run", "children", "streams", "step", "steps", "letters"}
+)
 
 
 def _answer(need: Need, answers: list[Answer]) -> Any:

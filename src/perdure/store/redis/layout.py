@@ -16,6 +16,8 @@
     waits:<id>         hash   what it waits for, by path and number
     signals:<id>       hash   what is buffered for it, by id
     cursors:<id>       hash   how far its branches have seen topics
+    streams:<id>       hash   how far its streams have come, by name: position, and bytes of all that was published
+    stream:<id>\\0<name> stream  position -> bytes that were published before it, and the row
     children:<id>      set    the runs it started that live
 
     runs, runs:status:<status>, runs:workflow:<name>, runs:entity:<entity>, runs:parent:<id>, runs:tag:<name>,
@@ -36,6 +38,7 @@
 
     watch:<kind>:<target>     zset   who waits, longest first; of a topic also watch:about:<topic>\\0<entity>
     matches            zset   those that a filter must be asked about
+    approvals          zset   those that people can answer, longest waiting first
     deadlines, expiries       zset   what ends by time
     signal_ids         hash   id of a buffered signal -> its run
 

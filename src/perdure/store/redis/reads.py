@@ -21,12 +21,25 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamSpan,
     SubscriptionRecord,
     WatcherRecord,
+    WorkerRecord,
     WorkflowRecord,
 )
 from perdure.model.status import LIVE, TERMINAL
-from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Store, Vitals, WatcherPlace
+from perdure.store.base import (
+    Backlog,
+    Look,
+    MatchPlace,
+    RunFilter,
+    Standing,
+    Store,
+    Vitals,
+    WatcherPlace,
+    merged_backlog,
+)
 from perdure.store.decoding import in_order
 from perdure.store.redis import fetching
 from perdure.store.redis.fetching import (
@@ -39,7 +52,18 @@ from perdure.store.redis.fetching import (
     workflow_names,
 )
 from perdure.store.redis.layout import LAST, SEP, Layout, is_indexed, moment, place, time_of
-from perdure.store.redis.rows import decode_event, decode_key, decode_run, decode_watcher, key_field
+from perdure.store.redis.rows import (
+    decode_event,
+    decode_key,
+    decode_run,
+    decode_stream,
+    decode_stream_item,
+    decode_watcher,
+    decode_worker,
+    key_field,
+    pairs,
+    stream_part,
+)
 from perdure.store.ticking import ServerClock
 
 _statuses = tuple(sorted(LIVE | TERMINAL))
@@ -54,6 +78,8 @@ _every_table = (
     "workflows",
     "cursors",
     "queue_items",
+    "streams",
+    "stream_items",
     "fan_outs",
     "consumers",
     "subscriptions",
@@ -247,6 +273,18 @@ class RedisReads(Store):
             schedule_at=time_of(schedule.decode()) if schedule else None,
         )
 
+    async def workers(self) -> list[WorkerRecord]:
+        rows = [
+            decode_worker(*one) for one in pairs(await self._one("HGETALL", self._key("workers")))
+        ]
+        now = self._clock.now()
+        living = [one for one in rows if one.lease_until > now or one.worker_id == self.worker_id]
+        return sorted(living, key=lambda one: one.worker_id)
+
+    async def backlog(self, now: int, limit: int) -> list[Backlog]:
+        found = await self._one("backlog", f"({moment(now)}{LAST}")
+        return merged_backlog(_backlog(one, limit) for one in found if one[1])
+
     # --- for people ---
 
     async def run(self, run_id: str) -> RunRecord | None:
@@ -290,6 +328,10 @@ class RedisReads(Store):
         self, topic: str, after: WatcherPlace | None, limit: int
     ) -> list[WatcherRecord]:
         rows = await self._one("topic_watchers", topic, _after_watcher(after), limit)
+        return list(map(decode_watcher, rows))
+
+    async def approvals(self, after: WatcherPlace | None, limit: int) -> list[WatcherRecord]:
+        rows = await self._one("watchers", "approvals", _after_watcher(after), "+", limit)
         return list(map(decode_watcher, rows))
 
     async def buffered(self, run_id: str) -> list[SignalRecord]:
@@ -365,6 +407,24 @@ class RedisReads(Store):
     async def queues(self) -> dict[str, int]:
         found = await self._one(*walk("queues", EVERY))
         return {queue.decode(): count for queue, count in sorted(found) if count}
+
+    async def stream_items(
+        self, run_id: str, stream: str, after: int, limit: int
+    ) -> list[StreamItemRecord]:
+        key = self._key("stream", stream_part(run_id, stream))
+        found = await self._one("XRANGE", key, f"{after + 1}-0", "+", "COUNT", str(limit))
+        return [decode_stream_item(run_id, stream, one) for one in found]
+
+    async def streams(self, run_id: str) -> list[StreamSpan]:
+        spans = [
+            StreamSpan(
+                stream=name.decode(),
+                first=int(first.partition(b"-")[0]),
+                last=decode_stream(run_id, name, value).last,
+            )
+            for name, first, value in await self._one("streams", run_id)
+        ]
+        return sorted(spans, key=lambda one: one.stream)
 
     async def parked(
         self, consumer: str | None, after: tuple[str, int, str] | None, limit: int
@@ -442,3 +502,10 @@ def _lines(found: Iterable[Any]) -> list[LineLook]:
         for name, row, oldest, begun, taken, state in found
     ]
     return sorted(lines, key=lambda one: one.name)
+
+
+def _backlog(found: tuple[bytes, int, bytes], limit: int) -> Backlog:
+    """Of an index of runs to be claimed, which is named after its pool, if it has one, its workflow and the version."""
+    name, count, first = found
+    workflow, _, version = name.decode().rpartition(SEP)[2].rpartition(":")
+    return Backlog(workflow, int(version), min(count, limit), time_of(first.decode()))

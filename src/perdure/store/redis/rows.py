@@ -16,6 +16,8 @@ from perdure.model.records import (
     KeyRecord,
     RunRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamRecord,
     WatcherRecord,
     WorkerRecord,
 )
@@ -57,6 +59,7 @@ class Born(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     pool: str = ""
     pool_key: str = ""
     priority: int = 0
+    forked: str | None = None
     codec: str = "json/1"
 
 
@@ -104,6 +107,7 @@ def born_text(run: RunRecord) -> str:
             pool=run.pool,
             pool_key=run.pool_key,
             priority=run.priority,
+            forked=run.forked,
         )
     )
 
@@ -228,6 +232,60 @@ def pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
+class _StreamItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is in the row of an item of a stream; the rest stands beside it, or is its key."""
+
+    item: str
+    path: str
+    published_at: int
+    attempt: int = 1
+    codec: str = "json/1"
+
+
+_decode_stream_item = msgspec.json.Decoder(_StreamItem).decode
+
+
+def stream_part(run_id: str, stream: str) -> str:
+    """As the items of a stream are named."""
+    return f"{run_id}{SEP}{stream}"
+
+
+def stream_value(last: int, bytes_all: int) -> str:
+    return f"{last}:{bytes_all}"
+
+
+def decode_stream(run_id: str, field: bytes, value: bytes) -> StreamRecord:
+    last, bytes_all = value.split(b":")
+    return StreamRecord(
+        run_id=run_id, stream=field.decode(), last=int(last), bytes_all=int(bytes_all)
+    )
+
+
+def stream_item_value(item: StreamItemRecord) -> str:
+    """With what a script judges it by, before the row: the bytes that were published before it."""
+    row = _StreamItem(
+        item=item.item, path=item.path, published_at=item.published_at, attempt=item.attempt
+    )
+    return f"{item.bytes_before}:{text(row)}"
+
+
+def decode_stream_item(run_id: str, stream: str, entry: Any) -> StreamItemRecord:
+    """An entry of the stream: its place, and its one field."""
+    place, (_, value) = entry
+    before, _, row = value.partition(b":")
+    rest = _decode_stream_item(row)
+    return StreamItemRecord(
+        run_id=run_id,
+        stream=stream,
+        position=int(place.partition(b"-")[0]),
+        item=rest.item,
+        path=rest.path,
+        attempt=rest.attempt,
+        published_at=rest.published_at,
+        bytes_before=int(before),
+    )
+
+
 # --- the ledger ---
 
 
@@ -317,11 +375,15 @@ def without_age(value: bytes) -> bytes:
 
 
 def worker_value(worker: WorkerRecord) -> str:
-    return f"{worker.lease_until}:{worker.started_at}"
+    return f"{worker.lease_until}:{worker.started_at}:{worker.workflows}"
 
 
 def decode_worker(worker_id: bytes, value: bytes) -> WorkerRecord:
-    until, started = value.split(b":")
+    until, started, *workflows = value.split(b":", 2)
     return WorkerRecord(
-        worker_id=worker_id.decode(), started_at=int(started), lease_until=int(until)
+        worker_id=worker_id.decode(),
+        started_at=int(started),
+        lease_until=int(until),
+        # A row of older code does not say.
+        workflows=workflows[0].decode() if workflows else "[]",
     )

@@ -267,6 +267,8 @@ class RunChanges(Gathering):
         elif watcher.kind == "match":
             at = SEP.join((watcher.target, watcher.entity, member))
             self._index("matches")[at] = is_there
+        elif watcher.kind == "approval":
+            self._index("approvals")[member] = is_there
         if watcher.deadline_at is not None and not watcher.held:
             self._index("deadlines")[moment(watcher.deadline_at) + run] = is_there
 

@@ -45,6 +45,7 @@ class _Argument(RunChanges):
         super().__init__(layout, changes)
         self._chosen: list[list[Any]] = []
         self._touched_queues: dict[str, None] = {}
+        self._published: list[str | int] = []  # in threes: stream, position, row
 
     def made(self, server: str, epoch: str, alone: str, now: int) -> dict[str, Any]:
         changes = self._changes
@@ -54,6 +55,7 @@ class _Argument(RunChanges):
             self._steps,
             self._watchers,
             self._signals,
+            self._streams,
             self._queues,
             self._keys,
             self._letters,
@@ -98,6 +100,8 @@ class _Argument(RunChanges):
             "ready": list(self._touched_ready),
             "queues": list(self._touched_queues),
             "lines": list(self._touched_lines),
+            "published": self._published,
+            "floors": self._floors(),
             "removes": removes,
             "trim": changes.trim or 0,
             "events": list(chain.from_iterable(map(_event, changes.new_events))),
@@ -115,6 +119,11 @@ class _Argument(RunChanges):
             if (one.scope, one.key) not in replaced
         ]
         absent += [[key("signal_ids"), one.signal_id] for one in changes.new_signals]
+        absent += [
+            [key("streams", one.run_id), one.stream]
+            for one in changes.put_streams
+            if not one.seen and one.run_id not in changes.gone_runs
+        ]
         gone_items = {one.item_id for one in changes.gone_items}
         absent += [
             [key("items"), one.item_id]
@@ -156,6 +165,11 @@ class _Argument(RunChanges):
             "same": [
                 [key("keys"), rows.key_field(one.scope, one.key), rows.key_mark(one)]
                 for one in changes.gone_keys
+            ]
+            + [
+                [key("streams", one.run_id), one.stream, f"{one.seen}:"]
+                for one in changes.put_streams
+                if one.seen
             ],
         }
 
@@ -167,6 +181,23 @@ class _Argument(RunChanges):
             if one.bump:
                 # No smaller than the numbers of this batch: whoever reads it counts on from there.
                 fields[_unit(one.kind, one.name)] = str(max(one.version + 1, self._changes.seq))
+
+    def _streams(self) -> None:
+        for one in self._changes.put_streams:
+            value = rows.stream_value(one.last, one.bytes_all)
+            self._hash("streams", "streams", one.run_id)[one.stream] = value
+        for item in self._changes.new_stream_items:
+            part = rows.stream_part(item.run_id, item.stream)
+            self._published += (part, item.position, rows.stream_item_value(item))
+
+    def _floors(self) -> list[str | int]:
+        """In threes: stream, and what an item needs to be kept."""
+        return [
+            part
+            for one in self._changes.put_streams
+            if one.position_min > 1 or one.bytes_min > 0
+            for part in (rows.stream_part(one.run_id, one.stream), one.position_min, one.bytes_min)
+        ]
 
     def _queues(self) -> None:
         for item in self._changes.gone_items:

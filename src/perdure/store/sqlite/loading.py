@@ -52,6 +52,7 @@ class LoadedRows(Tables):
         self._waits = remembered.waits
         self._unwatched = remembered.unwatched
         self._cursors = remembered.cursors
+        self._streams = remembered.streams
         self._workflows = remembered.workflows
         self._channels = remembered.channels
         self._pools = remembered.pools

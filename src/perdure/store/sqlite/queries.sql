@@ -97,6 +97,11 @@ where kind = 'run' and target <> '' and target = :run_id;
 -- How far one run has seen topics.
 select json_group_array({cursor as json}) from cursors where run_id = :run_id;
 
+-- name: streams
+-- How far the streams of some runs have come.
+select json_group_array({stream as json}) from streams
+where run_id in (select value from json_each(:run_ids));
+
 -- name: places_watched
 -- Whether anybody waits for a topic or queue: some who do.
 select json_group_array(json_array(run_id, path, ix)) from (
@@ -531,9 +536,9 @@ insert into watchers ({watcher columns}) select * from ({rows}) limit ?;
 -- name: insert_plain_watchers
 -- Those on anything but a topic.
 insert into watchers (
-    run_id, path, ix, generation, kind, target, opened_at, deadline_at, deadline_ix, entity, after, filter, held
+    run_id, path, ix, generation, kind, target, opened_at, deadline_at, deadline_ix, entity, after, filter, held, asks
 )
-select *, '', 0, '', 0 from ({rows}) limit ?;
+select *, '', 0, '', 0, '' from ({rows}) limit ?;
 
 -- name: delete_watchers
 -- By whole keys, so that only what this batch knows of goes.
@@ -570,6 +575,29 @@ select *, column7, 0 from ({rows}) limit ?;
 -- A branch has seen a topic up to here.
 insert into cursors ({cursor columns}) select * from ({rows}) where true limit ?
 on conflict (run_id, branch, topic, entity, filter) do update set position = excluded.position;
+
+-- name: put_streams
+-- A stream has come so far.
+insert into streams ({stream columns}) select * from ({rows}) where true limit ?
+on conflict (run_id, stream) do update set last = excluded.last, bytes_all = excluded.bytes_all;
+
+-- name: insert_stream_items
+-- What runs have published.
+insert into stream_items ({stream_item columns}) select * from ({rows}) limit ?;
+
+-- name: trim_streams
+-- Of each stream what lies before the first item that is kept: (run, stream, least position, least bytes before it).
+-- Both grow along the stream, so that no more is looked at than goes.
+delete from stream_items where rowid in (
+    select i.rowid from json_each(:floors) as f
+    cross join stream_items as i
+        on i.run_id = f.value ->> 0 and i.stream = f.value ->> 1 and i.position < (
+            select k.position from stream_items as k
+            where k.run_id = f.value ->> 0 and k.stream = f.value ->> 1 and k.position >= f.value ->> 2
+            and k.bytes_before >= f.value ->> 3
+            order by k.position limit 1
+        )
+);
 
 -- name: insert_items
 -- Items nobody waited for.
@@ -712,6 +740,14 @@ delete from signals where run_id in (select value from json_each(:run_ids));
 -- How far it had seen topics.
 delete from cursors where run_id in (select value from json_each(:run_ids));
 
+-- name: delete_streams_of
+-- How far its streams had come.
+delete from streams where run_id in (select value from json_each(:run_ids));
+
+-- name: delete_stream_items_of
+-- What it had published.
+delete from stream_items where run_id in (select value from json_each(:run_ids));
+
 -- name: delete_keys_of
 -- Keys live as long as their run.
 delete from keys where run_id in (select value from json_each(:run_ids));
@@ -733,8 +769,9 @@ select lease_until from workers where worker_id = :worker_id;
 
 -- name: put_worker
 -- The first beat makes the row, the others move the lease.
-insert into workers (worker_id, started_at, lease_until) values (:worker_id, :started_at, :lease_until)
-on conflict (worker_id) do update set lease_until = excluded.lease_until;
+insert into workers (worker_id, started_at, lease_until, workflows)
+values (:worker_id, :started_at, :lease_until, :workflows)
+on conflict (worker_id) do update set lease_until = excluded.lease_until, workflows = excluded.workflows;
 
 -- name: prolong_lease
 -- A beat between batches; a worker that was taken for dead does not come to life again.
@@ -754,10 +791,10 @@ insert into workflows ({workflow columns}) values ({workflow values})
 on conflict (name, version) do update set
     input_schema = excluded.input_schema, output_schema = excluded.output_schema,
     signals = excluded.signals, strict_signals = excluded.strict_signals, cancel_on = excluded.cancel_on,
-    pool = excluded.pool
-where (input_schema, output_schema, signals, strict_signals, cancel_on, pool) is not (
+    pool = excluded.pool, play = excluded.play
+where (input_schema, output_schema, signals, strict_signals, cancel_on, pool, play) is not (
     excluded.input_schema, excluded.output_schema, excluded.signals, excluded.strict_signals, excluded.cancel_on,
-    excluded.pool
+    excluded.pool, excluded.play
 );
 
 
@@ -876,6 +913,7 @@ parked (run_id, created_at) as (
 select json_group_array(json_array(run_id, watches)) from (
     select run_id, exists (
         select 1 from watchers as w where w.run_id = parked.run_id and w.path not in ('!deadline', '!cancel_on')
+        and w.kind not in ('alarm', 'asked')
     ) as watches
     from parked order by created_at, run_id limit :limit
 );
@@ -919,6 +957,14 @@ select json_group_array({watcher as json}) from (
     order by opened_at, run_id, path, ix limit :limit
 );
 
+-- name: approvals
+-- Those that can be answered, longest waiting first, by an index of their own.
+select json_group_array({watcher as json}) from (
+    select * from watchers
+    where kind = 'approval' and (opened_at, run_id, path, ix) > (:opened_at, :run_id, :path, :ix)
+    order by opened_at, run_id, path, ix limit :limit
+);
+
 -- name: matches
 -- Watchers that a filter must be asked about, in the order of the index by target.
 select json_group_array({watcher as json}) from (
@@ -933,6 +979,21 @@ select json_group_array({watcher as json}) from (
 select json_group_array({item as json}) from (
     select * from queue_items where queue = :queue and position > :after order by position limit :limit
 );
+
+-- name: page_stream_items
+-- What is kept of a stream, in order.
+select json_group_array({stream_item as json}) from (
+    select * from stream_items where run_id = :run_id and stream = :stream and position > :after
+    order by position limit :limit
+);
+
+-- name: stream_spans
+-- The streams of a run, each with where it begins and ends.
+select json_group_array(json_object(
+    'stream', s.stream,
+    'first', (select min(i.position) from stream_items as i where i.run_id = s.run_id and i.stream = s.stream),
+    'last', s.last
+)) from streams as s where s.run_id = :run_id;
 
 -- name: queue_counts
 -- Every queue that holds something, read from its index.
@@ -1026,6 +1087,44 @@ select
     (select count(*) from (select 1 from deferred limit :limit)),
     (select count(*) from (select 1 from dead_letters limit :limit)),
     (select min(due_at) from schedules where due_at is not null);
+
+-- name: living_workers
+-- All that have a row; whether they live, their locks say.
+select json_group_array({worker as json}) from workers;
+
+-- name: backlog
+-- Found by hopping along the index of runs to be claimed, from one version of a workflow to the next; each is counted no
+-- further than a bound.
+with recursive place (pool, workflow, version) as (
+    select * from (
+        select pool, workflow, version from runs where ready_at is not null order by pool, workflow, version limit 1
+    )
+    union all
+    select next.value ->> 0, next.value ->> 1, next.value ->> 2 from place
+    cross join json_each(json_array(coalesce(
+        (select json_array(r.pool, r.workflow, r.version) from runs as r
+         where r.ready_at is not null and r.pool = place.pool and r.workflow = place.workflow
+         and r.version > place.version order by r.version limit 1),
+        (select json_array(r.pool, r.workflow, r.version) from runs as r
+         where r.ready_at is not null and r.pool = place.pool and r.workflow > place.workflow
+         order by r.workflow, r.version limit 1),
+        (select json_array(r.pool, r.workflow, r.version) from runs as r
+         where r.ready_at is not null and r.pool > place.pool order by r.pool, r.workflow, r.version limit 1)
+    ))) as next
+    where next.value is not null
+)
+select json_group_array(json_array(workflow, version, count, oldest)) from (
+    select
+        p.workflow, p.version,
+        (select count(*) from (
+            select 1 from runs as r
+            where r.pool = p.pool and r.workflow = p.workflow and r.version = p.version
+            and r.ready_at is not null and r.ready_at <= :now limit :limit)) as count,
+        (select min(r.ready_at) from runs as r
+         where r.pool = p.pool and r.workflow = p.workflow and r.version = p.version
+         and r.ready_at is not null) as oldest
+    from place as p
+) where count > 0;
 
 -- name: page_parked
 -- Parked events from a place on, up to the last of one consumer or of all.
@@ -1169,6 +1268,8 @@ select
         'workflows', (select count(*) from workflows),
         'cursors', (select count(*) from cursors),
         'queue_items', (select count(*) from queue_items),
+        'streams', (select count(*) from streams),
+        'stream_items', (select count(*) from stream_items),
         'outbox', (select count(*) from outbox),
         'fan_outs', (select count(*) from fan_outs),
         'consumers', (select count(*) from consumers),

@@ -31,14 +31,27 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamSpan,
     SubscriptionRecord,
     WatcherRecord,
+    WorkerRecord,
     WorkflowRecord,
 )
 from perdure.store import listing
-from perdure.store.base import Look, MatchPlace, RunFilter, Standing, Vitals, WatcherPlace
+from perdure.store.base import (
+    Backlog,
+    Look,
+    MatchPlace,
+    RunFilter,
+    Standing,
+    Vitals,
+    WatcherPlace,
+    merged_backlog,
+)
 from perdure.store.decoding import (
     all_counts,
+    decode_backlog,
     decode_channels,
     decode_consumers,
     decode_deferred,
@@ -54,9 +67,12 @@ from perdure.store.decoding import (
     decode_runs,
     decode_schedules,
     decode_signals,
+    decode_spans,
     decode_steps,
+    decode_stream_items,
     decode_subscriptions,
     decode_watchers,
+    decode_workers,
     decode_workflows,
     first,
     in_order,
@@ -294,6 +310,17 @@ def vitals(sql: Statements, now: int) -> Vitals:
     return Vitals(**dict(zip(Vitals.__struct_fields__, row, strict=True)))
 
 
+def workers(sql: Statements, is_live: Callable[[str, int], bool]) -> list[WorkerRecord]:
+    rows = sql.records(decode_workers, "living_workers", {})
+    living = [one for one in rows if is_live(one.worker_id, one.lease_until)]
+    return sorted(living, key=lambda one: one.worker_id)
+
+
+def backlog(sql: Statements, now: int, limit: int) -> list[Backlog]:
+    rows = sql.records(decode_backlog, "backlog", {"now": now, "limit": limit})
+    return merged_backlog(Backlog(*one) for one in rows)
+
+
 # --- for people ----------------------------------------------------------------------------------
 
 
@@ -347,6 +374,11 @@ def topic_watchers(
 ) -> list[WatcherRecord]:
     params = {"topic": topic, "limit": limit, **watcher_place(after)}
     return sql.records(decode_watchers, "waiting_for_topic", params)
+
+
+def approvals(sql: Statements, after: WatcherPlace | None, limit: int) -> list[WatcherRecord]:
+    params = {"limit": limit, **watcher_place(after)}
+    return sql.records(decode_watchers, "approvals", params)
 
 
 def buffered(sql: Statements, run_id: str) -> list[SignalRecord]:
@@ -421,6 +453,18 @@ def queue_items(sql: Statements, queue: str, after: int, limit: int) -> list[Ite
 
 def queues(sql: Statements) -> dict[str, int]:
     return decode_numbers(sql.row("queue_counts")[0])
+
+
+def stream_items(
+    sql: Statements, run_id: str, stream: str, after: int, limit: int
+) -> list[StreamItemRecord]:
+    params = {"run_id": run_id, "stream": stream, "after": after, "limit": limit}
+    return sql.records(decode_stream_items, "page_stream_items", params)
+
+
+def streams(sql: Statements, run_id: str) -> list[StreamSpan]:
+    found = sql.records(decode_spans, "stream_spans", {"run_id": run_id})
+    return sorted(found, key=lambda one: one.stream)
 
 
 def parked(

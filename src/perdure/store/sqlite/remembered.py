@@ -20,6 +20,7 @@ from perdure.model.records import (
     RunRecord,
     SignalRecord,
     StepRecord,
+    StreamRecord,
     WatcherRecord,
     WorkflowRecord,
 )
@@ -33,7 +34,7 @@ names_max: Final = 4096
 
 
 class Remembered:
-    """Runs by id; the watchers, buffered signals and open waits of some of them; the catalogue."""
+    """Runs by id; the watchers, buffered signals, open waits and streams of some of them; the catalogue."""
 
     def __init__(self) -> None:
         self._data_version: int | None = None
@@ -46,6 +47,7 @@ class Remembered:
         # Runs seen from their birth on, that no run waits for: all there is about them is here.
         self.unwatched: set[str] = set()
         self.cursors: dict[str, dict[tuple[str, str, str, str], CursorRecord]] = {}
+        self.streams: dict[str, dict[str, StreamRecord]] = {}
         self.workflows: dict[tuple[str, int], WorkflowRecord | None] = {}
         self.channels: dict[tuple[str, str], ChannelRecord | None] = {}
         self.pools: dict[str, PoolRecord | None] = {}
@@ -78,6 +80,7 @@ class Remembered:
         self.waits.clear()
         self.unwatched.clear()
         self.cursors.clear()
+        self.streams.clear()
         self.workflows.clear()
         self.pools.clear()
         self._forget_names()
@@ -131,6 +134,7 @@ class Remembered:
         self.signals.pop(run_id, None)
         self.waits.pop(run_id, None)
         self.cursors.pop(run_id, None)
+        self.streams.pop(run_id, None)
         self.unwatched.discard(run_id)
 
 

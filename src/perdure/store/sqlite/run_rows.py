@@ -28,6 +28,8 @@ _deletions_of_runs = (
     "delete_watchers_of",
     "delete_signals_of",
     "delete_cursors_of",
+    "delete_streams_of",
+    "delete_stream_items_of",
     "delete_keys_of",
     "delete_dead_letters_of",
 )
@@ -87,6 +89,7 @@ class RunRows(LoadedRows):
         self._watchers[run_id] = {}
         self._signals[run_id] = {}
         self._cursors[run_id] = {}
+        self._streams[run_id] = {}
         self._waits.pop(run_id, None)
         self._unwatched.discard(run_id)
         for key in [key for key in self._steps if key[0] == run_id]:

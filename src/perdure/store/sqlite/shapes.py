@@ -21,6 +21,8 @@ from perdure.model.records import (
     RunRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamRecord,
     WatcherRecord,
 )
 from perdure.store.sqlite.statements import Statements, queries
@@ -58,6 +60,7 @@ _born_with: Final = frozenset(
         "pool",
         "pool_key",
         "priority",
+        "forked",
     }
 )
 
@@ -310,5 +313,7 @@ insert_keys = Shape("insert_keys", KeyRecord)
 insert_events = Shape.of_columns("insert_events", 14)
 insert_plain_events = Shape.of_columns("insert_plain_events", 7)
 put_cursors = Shape("put_cursors", CursorRecord)
+put_streams = Shape("put_streams", StreamRecord)
+insert_stream_items = Shape("insert_stream_items", StreamItemRecord)
 insert_items = Shape("insert_items", ItemRecord)
 insert_dead_letters = Shape("insert_dead_letters", DeadLetterRecord)

@@ -31,12 +31,16 @@ from perdure.model.records import (
     ScheduleRecord,
     SignalRecord,
     StepRecord,
+    StreamItemRecord,
+    StreamSpan,
     SubscriptionRecord,
     WatcherRecord,
+    WorkerRecord,
     WorkflowRecord,
 )
 from perdure.store.base import (
     Applied,
+    Backlog,
     BatchFailed,
     Look,
     MatchPlace,
@@ -239,17 +243,22 @@ class SqliteStore(Store):
         limit: int = 0,
         pools: Iterable[str] | None = None,
     ) -> Look:
+        is_live = self._life_signs()
+        known = None if workflows is None else list(workflows)
+        served = None if pools is None else list(pools)
+        look = await self._read(reads.look, known, after, limit, served, is_live)
+        self.head = max(self.head, look.last)
+        return look
+
+    def _life_signs(self) -> Callable[[str, int], bool]:
+        """Who is asked, from any thread, whether a worker with that lease lives."""
         writer = self._writer
         now = self._clock.now()
 
         def is_live(worker_id: str, lease_until: int) -> bool:
             return writer is not None and writer.workers.is_live(worker_id, lease_until, now)
 
-        known = None if workflows is None else list(workflows)
-        served = None if pools is None else list(pools)
-        look = await self._read(reads.look, known, after, limit, served, is_live)
-        self.head = max(self.head, look.last)
-        return look
+        return is_live
 
     async def catalogue(self) -> list[WorkflowRecord]:
         return await self._read(reads.catalogue)
@@ -301,6 +310,12 @@ class SqliteStore(Store):
     async def vitals(self, now: int) -> Vitals:
         return await self._read(reads.vitals, now)
 
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._read(reads.workers, self._life_signs())
+
+    async def backlog(self, now: int, limit: int) -> list[Backlog]:
+        return await self._read(reads.backlog, now, limit)
+
     async def run(self, run_id: str) -> RunRecord | None:
         return await self._read(reads.run, run_id)
 
@@ -324,6 +339,9 @@ class SqliteStore(Store):
         self, topic: str, after: WatcherPlace | None, limit: int
     ) -> list[WatcherRecord]:
         return await self._read(reads.topic_watchers, topic, after, limit)
+
+    async def approvals(self, after: WatcherPlace | None, limit: int) -> list[WatcherRecord]:
+        return await self._read(reads.approvals, after, limit)
 
     async def buffered(self, run_id: str) -> list[SignalRecord]:
         return await self._read(reads.buffered, run_id)
@@ -362,6 +380,14 @@ class SqliteStore(Store):
 
     async def queues(self) -> dict[str, int]:
         return await self._read(reads.queues)
+
+    async def stream_items(
+        self, run_id: str, stream: str, after: int, limit: int
+    ) -> list[StreamItemRecord]:
+        return await self._read(reads.stream_items, run_id, stream, after, limit)
+
+    async def streams(self, run_id: str) -> list[StreamSpan]:
+        return await self._read(reads.streams, run_id)
 
     async def parked(
         self, consumer: str | None, after: tuple[str, int, str] | None, limit: int

@@ -20,6 +20,7 @@ from perdure.store.sqlite.run_rows import RunRows
 from perdure.store.sqlite.schedule_rows import ScheduleRows
 from perdure.store.sqlite.statements import Statements
 from perdure.store.sqlite.step_rows import StepRows
+from perdure.store.sqlite.stream_rows import StreamRows
 from perdure.store.sqlite.wait_rows import WaitRows
 from perdure.store.sqlite.worker_rows import Liveness, WorkerRows
 
@@ -32,6 +33,7 @@ class SqliteTables(
     StepRows,
     WaitRows,
     QueueRows,
+    StreamRows,
     OutboxRows,
     EventRows,
     FactRows,
@@ -90,6 +92,7 @@ class SqliteTables(
         self._flush_waits()
         self._flush_items()
         self._flush_cursors()
+        self._flush_streams()
         self._flush_outbox()
         self._flush_events()
         self._flush_facts()

@@ -22,6 +22,7 @@ store through its contract only, in virtual time, and ends with `check_invariant
 import pytest
 
 _subjects = (
+    "approvals",
     "batches",
     "catalogue",
     "claiming",
@@ -29,10 +30,12 @@ _subjects = (
     "dead_letters",
     "emitting",
     "fan_out",
+    "importing",
     "ledger",
     "ledger_reads",
     "matching",
     "outbox",
+    "plays",
     "pruning",
     "queues",
     "reads",
@@ -45,6 +48,7 @@ _subjects = (
     "starting",
     "steering",
     "sticky",
+    "streams",
     "subscriptions",
     "timers",
     "topics",
@@ -56,6 +60,12 @@ _subjects = (
 pytest.register_assert_rewrite(*(f"{__name__}.{one}" for one in _subjects))
 
 # ruff: noqa: E402
+from perdure.testing.conformance.approvals import (
+    TestAlarms,
+    TestApprovals,
+    TestClosing,
+    TestSetAside,
+)
 from perdure.testing.conformance.batches import TestBatches
 from perdure.testing.conformance.catalogue import TestCatalogue
 from perdure.testing.conformance.claiming import TestClaiming, TestOwners
@@ -75,11 +85,13 @@ from perdure.testing.conformance.fixtures import (
     store,
     write_outbox,
 )
+from perdure.testing.conformance.importing import TestFork, TestImport
 from perdure.testing.conformance.invariants import check_invariants
 from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
 from perdure.testing.conformance.ledger_reads import TestLedgerReads
 from perdure.testing.conformance.matching import TestMatching
 from perdure.testing.conformance.outbox import TestOutbox
+from perdure.testing.conformance.plays import TestPlays
 from perdure.testing.conformance.pools import (
     TestAdmission,
     TestClaimsByPool,
@@ -110,6 +122,7 @@ from perdure.testing.conformance.steering import (
     TestTerminate,
 )
 from perdure.testing.conformance.sticky import TestSticky
+from perdure.testing.conformance.streams import TestStreams
 from perdure.testing.conformance.subscriptions import TestDeferred, TestSubscriptions
 from perdure.testing.conformance.timers import TestTimers
 from perdure.testing.conformance.topics import TestTopics
@@ -120,6 +133,8 @@ __all__ = [
     "Driver",
     "MakeStore",
     "TestAdmission",
+    "TestAlarms",
+    "TestApprovals",
     "TestBatches",
     "TestCancel",
     "TestCancelOn",
@@ -127,6 +142,7 @@ __all__ = [
     "TestCatalogue",
     "TestClaiming",
     "TestClaimsByPool",
+    "TestClosing",
     "TestConsumers",
     "TestDeadLetters",
     "TestDeadlines",
@@ -136,7 +152,9 @@ __all__ = [
     "TestEmit",
     "TestFanOut",
     "TestFanOutIsUnseen",
+    "TestFork",
     "TestIdleSlots",
+    "TestImport",
     "TestLedger",
     "TestLedgerReads",
     "TestMatching",
@@ -144,6 +162,7 @@ __all__ = [
     "TestOwners",
     "TestParked",
     "TestPause",
+    "TestPlays",
     "TestPoolRows",
     "TestPruning",
     "TestQueues",
@@ -154,12 +173,14 @@ __all__ = [
     "TestRetention",
     "TestRetry",
     "TestScheduleRows",
+    "TestSetAside",
     "TestSignalWithStart",
     "TestSignals",
     "TestSlots",
     "TestStarting",
     "TestSteering",
     "TestSticky",
+    "TestStreams",
     "TestSubscriptions",
     "TestTerminate",
     "TestTicks",

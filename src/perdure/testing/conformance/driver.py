@@ -20,6 +20,7 @@ from perdure.model.outcomes import (
     Claimed,
     Counted,
     CursorMoved,
+    DecideOutcome,
     Delivered,
     EmitOutcome,
     Emitted,
@@ -139,10 +140,15 @@ class Driver:
         return answer
 
     async def beat(
-        self, worker_id: str = WORKER, *, lease_us: int = YEAR, stopping: bool = False
+        self,
+        worker_id: str = WORKER,
+        *,
+        lease_us: int = YEAR,
+        stopping: bool = False,
+        workflows: tuple[tuple[str, int], ...] = (),
     ) -> Counted:
         answer: Counted = await self.apply(
-            ops.Beat(worker_id=worker_id, lease_us=lease_us, stopping=stopping)
+            ops.Beat(worker_id=worker_id, lease_us=lease_us, stopping=stopping, workflows=workflows)
         )
         return answer
 
@@ -186,6 +192,35 @@ class Driver:
 
     async def publish(self, run_id: str, path: str, name: str, value: str) -> TurnOutcome:
         return await self.record_send(run_id, path, None, kind="set", name=name, value=value)
+
+    async def publish_op(
+        self,
+        run_id: str,
+        *items: tuple[str, str],
+        path: str = "s",
+        attempt: int = 1,
+        fence: int | None = None,
+    ) -> ops.Publish:
+        """What a step publishes, under the fence that the store has."""
+        if fence is None:
+            now = await self.store.run(run_id)
+            fence = 1 if now is None else now.fence
+        return ops.Publish(run_id=run_id, fence=fence, path=path, attempt=attempt, items=items)
+
+    async def publish_items(
+        self, run_id: str, *items: tuple[str, str], **fields: Any
+    ) -> Counted | Fenced | Refusal:
+        answer: Counted | Fenced | Refusal = await self.apply(
+            await self.publish_op(run_id, *items, **fields)
+        )
+        return answer
+
+    async def add_to_stream(
+        self, run_id: str, path: str, stream: str, value: str, **fields: Any
+    ) -> TurnOutcome:
+        """What the run's own code publishes, as a step of it."""
+        fields = {"kind": "publish", "name": stream, "value": value, **fields}
+        return await self.record_send(run_id, path, None, **fields)
 
     async def record_cancel(self, run_id: str, *paths: str, **fields: Any) -> TurnOutcome:
         answer: TurnOutcome = await self.turn(ops.RecordCancel, run_id, paths=paths, **fields)
@@ -248,8 +283,9 @@ class Driver:
         answer: SteerOutcome = await self.apply(ops.Resume(run_id=run_id))
         return answer
 
-    async def retry(self, run_id: str) -> SteerOutcome:
-        answer: SteerOutcome = await self.apply(ops.Retry(run_id=run_id))
+    async def retry(self, run_id: str, path: str | None = None, **fields: Any) -> SteerOutcome:
+        op = ops.Retry(run_id=run_id, path=path, **fields)
+        answer: SteerOutcome = await self.apply(op)
         return answer
 
     def signal_op(
@@ -270,6 +306,19 @@ class Driver:
         self, run_id: str, name: str, payload: str = "null", **fields: Any
     ) -> SendOutcome:
         answer: SendOutcome = await self.apply(self.signal_op(run_id, name, payload, **fields))
+        return answer
+
+    def decide_op(
+        self, run_id: str, choice: str | None = "approve", *, id: str = "A", **fields: Any
+    ) -> ops.Decide:
+        by = fields.setdefault("by", "anna")
+        fields.setdefault("people", (by,))
+        return ops.Decide(run_id=run_id, approval_id=id, choice=choice, **fields)
+
+    async def decide(
+        self, run_id: str, choice: str | None = "approve", **fields: Any
+    ) -> DecideOutcome:
+        answer: DecideOutcome = await self.apply(self.decide_op(run_id, choice, **fields))
         return answer
 
     async def resend(
@@ -601,6 +650,11 @@ class Driver:
     async def items(self, queue: str) -> list[str]:
         """The payloads in a queue, oldest first."""
         return [one.payload for one in await self.store.queue_items(queue, 0, _every_row)]
+
+    async def published(self, run_id: str, stream: str, after: int = 0) -> list[tuple[int, str]]:
+        """What is kept of a stream, as (position, item)."""
+        rows = await self.store.stream_items(run_id, stream, after, _every_row)
+        return [(one.position, one.item) for one in rows]
 
     async def head(self) -> int:
         """The position of the newest event."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.model.records import StreamSpan
 from perdure.store.base import Store
 from perdure.testing.conformance.driver import all_runs, everything
 
@@ -40,12 +41,18 @@ async def dump(store: Store) -> Dump:
         "signals": {
             one.run_id: msgspec.to_builtins(await store.buffered(one.run_id)) for one in runs
         },
+        "streams": {
+            one.run_id: [await _stream(store, one.run_id, span) for span in spans]
+            for one in runs
+            if (spans := await store.streams(one.run_id))
+        },
         "dead_letters": msgspec.to_builtins(await store.dead_letters(None, "", _every_row)),
         "catalogue": msgspec.to_builtins(await store.catalogue()),
         "channels": msgspec.to_builtins(await store.channels()),
         "span": list(await store.span()),
         "topic_watchers": await _topic_watchers(store, [one.run_id for one in runs]),
         "matches": msgspec.to_builtins(await store.matches(None, _every_row)),
+        "approvals": msgspec.to_builtins(await store.approvals(None, _every_row)),
         "queues": {queue: await _items(store, queue) for queue in await store.queues()},
         "outbox": msgspec.to_builtins(await store.outbox("", _every_row)),
         "consumers": msgspec.to_builtins(await store.consumers()),
@@ -80,6 +87,12 @@ async def _items(store: Store, queue: str) -> list[Any]:
     """What is in a queue; their order says all that their positions do."""
     items = await store.queue_items(queue, 0, _every_row)
     return [[one.item_id, one.payload, one.put_at] for one in items]
+
+
+async def _stream(store: Store, run_id: str, span: StreamSpan) -> list[Any]:
+    """Where a stream begins and ends, and what is in it."""
+    rows = await store.stream_items(run_id, span.stream, 0, _every_row)
+    return [msgspec.to_builtins(span), *msgspec.to_builtins(rows)]
 
 
 def normal(found: Dump) -> Dump:

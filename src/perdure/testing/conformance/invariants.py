@@ -1,8 +1,8 @@
 """What must hold in every store at any moment, as far as its reads can show: `check_invariants` lists what does not.
 
 The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger; Q is for
-queues, K for those who keep cursors on the ledger, T for schedules, O for what stands over a run, P for pools. Cheap
-enough to be asked after each op of a random test.
+queues, K for those who keep cursors on the ledger, T for schedules, O for what stands over a run, P for pools, M for
+streams, H for what people are asked. Cheap enough to be asked after each op of a random test.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 
 from perdure.model import limits
+from perdure.model.approvals import alarm_at, decode_asks
 from perdure.model.pools import holds_slot
 from perdure.model.records import (
     DEADLINE_PATH,
@@ -31,6 +32,7 @@ from perdure.testing.conformance.driver import all_runs, everything
 
 # More than any test has: `make races` leaves thousands behind.
 _every_row = 1_000_000
+_end_of_time = 10**16
 _of_time = ("timer", "retry")
 _decode_spec = msgspec.json.Decoder(WaitSpec).decode
 
@@ -41,6 +43,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     run: RunRecord
     steps: list[StepRecord]
     watchers: list[WatcherRecord]  # of its waits
+    beside: list[WatcherRecord]  # those: alarms, and what was asked before a pause
     standing: list[WatcherRecord]  # over it: its deadline, and what cancels it
     signals: list[SignalRecord]
 
@@ -64,9 +67,12 @@ async def check_invariants(store: Store) -> list[str]:
     wrong += [words async for words in _wrong_dispositions(store, lives)]
     wrong += [words async for words in _wrong_topics(store, lives)]
     wrong += [words async for words in _wrong_queues(store, lives)]
+    wrong += [words async for words in _wrong_streams(store, lives)]
     wrong += [words async for words in _wrong_readers(store)]
     wrong += [words async for words in _wrong_schedules(store)]
     wrong += [words async for words in _wrong_pools(store, lives)]
+    wrong += [words async for words in _wrong_approvals(store, lives)]
+    wrong += [words async for words in _wrong_backlog(store, lives)]
     wrong += [words async for words in _wrong_counts(store, lives)]
     return wrong
 
@@ -76,7 +82,8 @@ async def _life(store: Store, run: RunRecord) -> Life:
     return Life(
         run,
         await store.history(run.run_id),
-        [one for one in watchers if not one.is_standing],
+        [one for one in watchers if not one.is_standing and not one.is_beside],
+        [one for one in watchers if one.is_beside],
         [one for one in watchers if one.is_standing],
         await store.buffered(run.run_id),
     )
@@ -89,6 +96,7 @@ def _wrong_with(life: Life) -> Iterator[str]:
     yield from _wrong_buffer(life)
     yield from _lost_wake_ups(life)
     yield from _wrong_standing(life)
+    yield from _wrong_beside(life)
 
 
 # --- R: runs -----------------------------------------------------------------------------------------
@@ -124,7 +132,8 @@ def _wrong_status(life: Life) -> Iterator[str]:
         yield "R5 waiting, but for time only"
     if run.status == "paused" and life.watchers:
         yield "R5 paused with open watchers"
-    if run.status in TERMINAL and (life.watchers or life.signals or run.owner is not None):
+    left = life.watchers or life.beside or life.signals
+    if run.status in TERMINAL and (left or run.owner is not None):
         yield f"R7 {run.status} with watchers, signals or an owner"
 
 
@@ -417,12 +426,112 @@ async def _wrong_pools(store: Store, lives: list[Life]) -> AsyncIterator[str]:
                 yield f"P2 a look shows {shown_too} of pool {name!r}, and there is {there}"
 
 
+# --- M: streams --------------------------------------------------------------------------------------
+
+
+async def _wrong_streams(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    """Positions are dense to the end, what is kept is within its bounds, and nothing belongs to a run that is gone."""
+    counts = await store.counts()
+    streams = items = 0
+    for life in lives:
+        run_id = life.run.run_id
+        for span in await store.streams(run_id):
+            rows = await store.stream_items(run_id, span.stream, 0, _every_row)
+            streams, items = streams + 1, items + len(rows)
+            if [one.position for one in rows] != list(range(span.first, span.last + 1)):
+                shown = f"{span.first} to {span.last}"
+                yield f"M1 {run_id}: stream {span.stream!r} has not all of its positions {shown}"
+            if len(rows) > limits.stream_items_max:
+                yield f"M2 {run_id}: stream {span.stream!r} keeps {len(rows)} items"
+            sizes = [len(one.item.encode()) for one in rows]
+            if sum(sizes) > limits.stream_bytes_max:
+                yield f"M2 {run_id}: stream {span.stream!r} keeps {sum(sizes)} bytes"
+            for one, other, size in zip(rows, rows[1:], sizes, strict=False):
+                if one.bytes_before + size != other.bytes_before:
+                    yield f"M3 {run_id}: item {other.position} of {span.stream!r} counts wrong"
+                if one.published_at > other.published_at:
+                    yield f"M3 {run_id}: item {other.position} of {span.stream!r} is too old"
+    counted = (counts.get("streams", 0), counts.get("stream_items", 0))
+    if counted != (streams, items):
+        yield f"M4 {counted} streams and items counted, {(streams, items)} shown: without a run?"
+
+
+# --- H: what people are asked ------------------------------------------------------------------------
+
+
+def _wrong_beside(life: Life) -> Iterator[str]:
+    """An alarm stands beside an open approval, and rings in time; what was set aside is of a run that is not parked."""
+    asking = {(one.path, one.ix): one for one in life.watchers if one.kind == "approval"}
+    alarms = {(one.path, one.ix - 1000): one for one in life.beside if one.kind == "alarm"}
+    for at in alarms.keys() - asking.keys():
+        yield f"H1 an alarm at {at}, where nothing is asked"
+    for at, watcher in asking.items():
+        due_at = alarm_at(decode_asks(watcher.asks))
+        alarm = alarms.get(at)
+        if due_at != (None if alarm is None else alarm.deadline_at):
+            yield f"H1 the alarm at {at} rings at {alarm}, and should at {due_at}"
+    living = {one.path: one for one in life.living}
+    for one in life.beside:
+        step = living.get(one.path)
+        if step is None or step.state != "open" or one.generation != life.run.generation:
+            yield f"H2 {one.kind} at {one.path}, where the run does not wait"
+        if one.kind == "asked" and life.run.status in PARKED:
+            yield f"H2 {life.run.status}, and what it asks at {one.path} is set aside"
+
+
+async def _wrong_approvals(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    """The inbox has what is open, oldest first; and each that was requested is open or was closed once."""
+    rows = [
+        one
+        for life in lives
+        for one in (*life.watchers, *life.beside)
+        if one.kind in ("approval", "asked")
+    ]
+    shown = await store.approvals(None, _every_row)
+    places = [(one.opened_at, one.run_id, one.path, one.ix) for one in shown]
+    there = [one for one in rows if one.kind == "approval"]
+    if places != sorted((one.opened_at, one.run_id, one.path, one.ix) for one in there):
+        yield f"H3 the inbox shows {places}, and there are {len(there)} open approvals"
+    if (await store.span())[0] > 1:
+        return  # what was told of them may be gone
+    open_now = Counter(f"{decode_asks(one.asks).id}.{one.run_id}" for one in rows)
+    for fact in await everything(store.events):
+        if fact.type in _opening_or_closing:
+            told = msgspec.json.decode(fact.payload)["approval_id"]
+            open_now[told] -= _opening_or_closing[fact.type]
+    for told, count in open_now.items():
+        if count:
+            yield f"H4 approval {told} was closed {count} times more often than it was requested"
+
+
+_opening_or_closing = {
+    "hitl.requested": 1,
+    "hitl.decided": -1,
+    "hitl.timed_out": -1,
+    "hitl.withdrawn": -1,
+}
+
+
+async def _wrong_backlog(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+    """What may be claimed, by workflow and version, is what the runs say."""
+    ready: dict[tuple[str, int], list[int]] = {}
+    for run in (life.run for life in lives):
+        if run.ready_at is not None:
+            ready.setdefault((run.workflow, run.version), []).append(run.ready_at)
+    there = [(*at, len(times), min(times)) for at, times in sorted(ready.items())]
+    shown = [msgspec.structs.astuple(one) for one in await store.backlog(_end_of_time, _every_row)]
+    if shown != there:
+        yield f"L1 {shown} may be claimed, they say, and there is {there}"
+
+
 async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     counts = await store.counts()
     shown = {
         "runs": len(lives),
         "steps": sum(len(life.steps) for life in lives),
-        "watchers": sum(len(life.watchers) + len(life.standing) for life in lives),
+        "watchers": sum(
+            len(life.watchers) + len(life.beside) + len(life.standing) for life in lives
+        ),
         "signals": sum(len(life.signals) for life in lives),
         "queue_items": sum((await store.queues()).values()),
         "outbox": len(await store.outbox("", _every_row)),

@@ -1,12 +1,13 @@
 """Reads: every commit is seen, everything pages by cursor, each filter means what it says."""
 
 from perdure.model.records import StepRecord
-from perdure.store.base import RunFilter
+from perdure.store.base import Backlog, RunFilter
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
 from perdure.testing.conformance.fixtures import Subject
 from perdure.testing.conformance.words import (
     HOUR,
+    SECOND,
     WORKER,
     done,
     failed,
@@ -243,6 +244,40 @@ class TestReads(Subject):
         assert (await d.store.look()).workers == {WORKER, "worker-3"}
         await d.beat("worker-3", stopping=True)
         assert (await d.store.look()).workers == {WORKER}
+
+    async def test_workers_say_which_workflows_they_execute(self, d: Driver) -> None:
+        await d.beat("worker-2", lease_us=HOUR, workflows=(("orders", 1), ("orders", 2)))
+        await d.beat("worker-3", lease_us=3 * HOUR)
+        said = {one.worker_id: one.workflows for one in await d.store.workers()}
+        assert said == {WORKER: "[]", "worker-2": '[["orders",1],["orders",2]]', "worker-3": "[]"}
+        await d.beat("worker-3", lease_us=3 * HOUR, workflows=(("refunds", 7),))
+        d.advance("2h")
+        said = {one.worker_id: one.workflows for one in await d.store.workers()}
+        assert said == {WORKER: "[]", "worker-3": '[["refunds",7]]'}
+
+    async def test_the_backlog_is_told_by_workflow_and_version(self, d: Driver) -> None:
+        await d.set_pool("gpu", rate=None)
+        assert await d.store.backlog(d.clock.now(), 100) == []
+        first = d.clock.now()
+        for nth, (workflow, version, pool) in enumerate(
+            [("b", 1, ""), ("b", 2, ""), ("a:x", 1, "gpu"), ("b", 2, "gpu"), ("b", 2, "")]
+        ):
+            await d.start(f"r{nth}", owner=None, workflow=workflow, version=version, pool=pool)
+            d.advance("1s")
+        await d.start("running", workflow="c")
+        await d.start("later", workflow="c", start_at=d.clock.now() + HOUR)
+        there = [
+            Backlog("a:x", 1, 1, first + 2 * SECOND),
+            Backlog("b", 1, 1, first),
+            Backlog("b", 2, 3, first + SECOND),
+        ]
+        assert await d.store.backlog(d.clock.now(), 100) == there
+        d.advance("1h")
+        assert [one.workflow for one in await d.store.backlog(d.clock.now(), 100)] == [
+            *("a:x", "b", "b", "c"),
+        ]
+        # The bound counts for each pool.
+        assert [one.count for one in await d.store.backlog(d.clock.now(), 1)] == [1, 1, 2, 1]
 
     async def test_a_look_shows_both_ends_of_the_ledger(self, d: Driver) -> None:
         assert ((await d.store.look()).first, (await d.store.look()).last) == (1, 0)

@@ -1,6 +1,7 @@
 """Retry of a run that failed: what is done anew, what stands, and what its signals become."""
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.model.outcomes import NotFound, Steered
 from perdure.model.records import RETRY_PATH
@@ -102,6 +103,15 @@ class TestRetry(Subject):
         await d.claim()
         assert completed(await d.suspend("r1", wait("g[1]/w", signal("go")))) == []
         assert await d.watched("r1") == [("g[1]/w", "signal", "go")]
+
+    async def test_the_mark_of_a_patch_outlives_a_retry(self, d: Driver) -> None:
+        await d.start("r1")
+        mark = replace(done("!patch/p"), kind="patch", value=None)
+        await d.record("r1", failed("a"), mark, done("b"))
+        await d.fail("r1", "a")
+        await d.retry("r1")
+        ((_, steps),) = await d.store.load(["r1"])
+        assert sorted(one.path for one in steps) == ["!patch/p", "!retry#1"]
 
     async def test_a_retry_leaves_a_mark_that_says_from_where_it_counts(self, d: Driver) -> None:
         await d.start("r1")

@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from perdure.model import limits
+from perdure.model import limits, ops
 from perdure.model.outcomes import (
     Advanced,
     Buffered,
@@ -72,6 +73,22 @@ class TestTurns(Subject):
             await d.record("r1", done(path))
         seqs = [one.seq for one in await d.store.history("r1")]
         assert seqs == sorted(seqs) and len(set(seqs)) == 3
+
+    async def test_a_mark_that_is_sent_again_is_recorded_once(self, d: Driver) -> None:
+        """Its owner sends it along until it knows that it is recorded."""
+        mark = replace(done("!patch/p"), kind="patch", value=None)
+        await d.start("r1")
+        await d.record("r1", mark, done("a"))
+        await d.record("r1", mark, done("b"))
+        await d.batch(
+            await d.turn_op(ops.RecordStep, "r1", steps=(mark, done("c"))),
+            await d.turn_op(ops.RecordStep, "r1", steps=(mark, done("d"))),
+        )
+        history = await d.store.history("r1")
+        assert [(one.kind, one.path) for one in history] == [
+            ("patch", "!patch/p"),
+            *(("step", path) for path in "abcd"),
+        ]
 
     async def test_a_failed_step_keeps_its_error(self, d: Driver) -> None:
         await d.start("r1")

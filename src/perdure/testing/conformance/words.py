@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from perdure.model import ops
+from perdure.model.approvals import DEFAULT_CHOICES, Asks, encode_asks
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.records import Condition, ErrorRecord, SignalEntry, WorkflowRecord
 
@@ -43,6 +44,17 @@ def topic(name: str, entity: str = "", **narrowed: Any) -> Condition:
 def queue(name: str) -> Condition:
     """Wait for an item of a queue."""
     return Condition("queue", name)
+
+
+def approval(name: str = "ok", id: str = "A", **asks: Any) -> Condition:
+    """Ask people; what else is asked is as in `Asks`, durations as users write them."""
+    for at in ("expires", "every"):
+        if at in asks:
+            asks[f"{at}_us"] = parse_duration(asks.pop(at))
+    if "remind" in asks:
+        asks["remind_us"] = tuple(map(parse_duration, asks.pop("remind")))
+    asks.setdefault("choices", DEFAULT_CHOICES)
+    return Condition("approval", name, asks=encode_asks(Asks(name=name, id=id, **asks)))
 
 
 def wait(path: str, *on: Condition, known: bool = False) -> ops.Wait:

@@ -252,6 +252,9 @@ begin
     if p_rest is not null then
         perform {schema}.put_v1(p_rest, head, p_seq);
     end if;
+    if p_rest -> 'put_streams' is not null then
+        perform {schema}.publish_v1(p_rest -> 'put_streams', p_rest -> 'new_stream_items');
+    end if;
 
     if p_claims is not null then
         select json_agg({schema}.claim_v1(c.value, p_now) order by c.ordinality) into claimed
@@ -320,6 +323,8 @@ begin
         delete from watchers where run_id = any (v_run_ids);
         delete from signals where run_id = any (v_run_ids);
         delete from cursors where run_id = any (v_run_ids);
+        delete from streams where run_id = any (v_run_ids);
+        delete from stream_items where run_id = any (v_run_ids);
         delete from keys where run_id = any (v_run_ids);
         delete from dead_letters where run_id = any (v_run_ids);
     end if;
@@ -414,13 +419,45 @@ begin
     on conflict (name) do update set {pool excluded};
     insert into workers ({worker columns})
     select {worker columns of w} from {worker rows p_rest -> 'put_workers'} as w
-    on conflict (worker_id) do update set lease_until = excluded.lease_until;
+    on conflict (worker_id) do update set lease_until = excluded.lease_until, workflows = excluded.workflows;
     insert into workflows ({workflow columns})
     select {workflow columns of w} from {workflow rows p_rest -> 'put_workflows'} as w
     on conflict (name, version) do update set {workflow excluded};
     insert into channels ({channel columns})
     select {channel columns of c} from {channel rows p_rest -> 'put_channels'} as c
     on conflict (kind, name) do update set {channel excluded};
+end
+$function$;
+
+-- What runs publish. Whoever publishes has the row of the run locked: so nobody else moves its streams meanwhile.
+create or replace function {schema}.publish_v1(p_streams json, p_items json) returns void
+language plpgsql volatile
+as $function$
+declare
+    v_count bigint;
+begin
+    select count(*) into v_count
+    from json_to_recordset(p_streams) as p (run_id text, stream text, seen bigint)
+    left join streams as s on s.run_id = p.run_id and s.stream = p.stream
+    where coalesce(s.last, 0) <> p.seen;
+    if v_count > 0 then
+        raise exception '% streams have come further than was seen', v_count using errcode = 'PD003';
+    end if;
+    insert into streams ({stream columns})
+    select {stream columns of s} from {stream rows p_streams} as s
+    on conflict (run_id, stream) do update set last = excluded.last, bytes_all = excluded.bytes_all;
+    insert into stream_items ({stream_item columns})
+    select {stream_item columns of i} from {stream_item rows p_items} as i;
+    -- Of each stream what lies before the first item that is kept.
+    delete from stream_items as i
+    using json_to_recordset(p_streams) as p (run_id text, stream text, position_min bigint, bytes_min bigint)
+    where (p.position_min > 1 or p.bytes_min > 0) and i.run_id = p.run_id and i.stream = p.stream
+    and i.position < (
+        select k.position from stream_items as k
+        where k.run_id = p.run_id and k.stream = p.stream and k.position >= p.position_min
+        and k.bytes_before >= p.bytes_min
+        order by k.position limit 1
+    );
 end
 $function$;
 

@@ -227,6 +227,12 @@ for _, run in ipairs(batch.forget) do
     drop_hash('watchers', prefix .. 'waits:' .. run)
     drop_hash('signals', prefix .. 'signals:' .. run)
     drop_hash('cursors', prefix .. 'cursors:' .. run)
+    for _, name in ipairs(call('HKEYS', prefix .. 'streams:' .. run)) do
+        local key = prefix .. 'stream:' .. run .. '\0' .. name
+        count('stream_items', -call('XLEN', key))
+        call('UNLINK', key)
+    end
+    drop_hash('streams', prefix .. 'streams:' .. run)
     for _, field in ipairs(call('SMEMBERS', prefix .. 'keys_of:' .. run)) do
         count('keys', -call('HDEL', prefix .. 'keys', field))
     end
@@ -291,6 +297,30 @@ end
 for nth = 1, #batch.cursors, 3 do
     local run, field, position = unpack(batch.cursors, nth, nth + 2)
     count('cursors', call('HSET', prefix .. 'cursors:' .. run, field, placed(position)))
+end
+for nth = 1, #batch.published, 3 do
+    local stream, position, row = unpack(batch.published, nth, nth + 2)
+    call('XADD', prefix .. 'stream:' .. stream, entry(position), 'i', row)
+end
+count('stream_items', #batch.published / 3)
+-- Of each stream what lies before the first item that is kept: no more is looked at than goes.
+for nth = 1, #batch.floors, 3 do
+    local stream, position, bytes = unpack(batch.floors, nth, nth + 2)
+    local key, from, kept = prefix .. 'stream:' .. stream, entry(math.max(position, 1)), nil
+    local page = {from}
+    while not kept and #page > 0 do
+        page = call('XRANGE', key, from, '+', 'COUNT', 16)
+        for _, one in ipairs(page) do
+            if tonumber(string.match(one[2][2], '^%d+')) >= bytes then
+                kept = one[1]
+                break
+            end
+            from = '(' .. one[1]
+        end
+    end
+    if kept then
+        count('stream_items', -call('XTRIM', key, 'MINID', kept))
+    end
 end
 for _, command in ipairs(batch.placed) do
     carry_out_placed(command)

@@ -598,6 +598,16 @@ function ask.first_ready(workflows, pools)
     return first
 end
 
+-- How many runs of each workflow may be claimed by then, and since when the first may. The server counts in its head.
+function ask.backlog(upto)
+    local found = {}
+    for nth, name in ipairs(call('SMEMBERS', prefix .. 'ready_names')) do
+        local key = 'ready:' .. name
+        found[nth] = {name, call('ZLEXCOUNT', prefix .. key, '-', upto), earliest(key)}
+    end
+    return found
+end
+
 -- The pools in whose line somebody stands.
 function ask.lines()
     local found = {}
@@ -650,14 +660,16 @@ function ask.first_due(names)
     return first and string.sub(first, 1, 18) or ''
 end
 
--- Whether a run waits for anything: what stands over it (its deadline, events that cancel it) does not wake it to go on.
+-- Whether a run waits for anything: what stands over it (its deadline, events that cancel it) does not wake it to go on,
+-- nor what stands beside a wait, whose number is 1000 or more.
 local function waits(run)
     -- A deadline and 16 topics at most (limits.cancel_on_max): among more there is something that it waits for.
     if call('HLEN', prefix .. 'waits:' .. run) > 17 then
         return 1
     end
     for _, field in ipairs(call('HKEYS', prefix .. 'waits:' .. run)) do
-        if not string.find(field, '^!deadline%z') and not string.find(field, '^!cancel_on%z') then
+        local is_beside = tonumber(string.match(field, '%d+$')) >= 1000
+        if not is_beside and not string.find(field, '^!deadline%z') and not string.find(field, '^!cancel_on%z') then
             return 1
         end
     end
@@ -878,6 +890,17 @@ function ask.events_by_time(about, after, limit)
         positions[nth] = tonumber(string.sub(member, -16))
     end
     return events_at(positions)
+end
+
+-- The streams of a run: its name, the place of its first item, and how far it has come.
+function ask.streams(run)
+    local found = {}
+    local flat = call('HGETALL', prefix .. 'streams:' .. run)
+    for nth = 1, #flat, 2 do
+        local first = call('XRANGE', prefix .. 'stream:' .. run .. '\0' .. flat[nth], '-', '+', 'COUNT', 1)[1]
+        table.insert(found, {flat[nth], first[1], flat[nth + 1]})
+    end
+    return found
 end
 
 -- Those that hold something, and how many items. Some may be named twice.
