@@ -3,7 +3,7 @@
 A branch is one line of it: the workflow itself, or a child of a gather. All are driven until each stands at a
 durable call or has ended, in the order in which they can go on, which is the same on every replay. An await of
 anything foreign is answered with ForeignAwait where it stands. What a call means, and what it means to leave one,
-is the business of turn.py.
+is the business of recorded.py.
 """
 
 import abc
@@ -47,7 +47,7 @@ class Branch(Scope):
 
 
 class Branches(abc.ABC):
-    """The branches of one run. `Execution` says what a call means, and what leaving one means."""
+    """The branches of one run. `Recorded` says what a call means, and what leaving one means."""
 
     __slots__ = ("_branch", "_failure", "_outcome", "_runnable", "dead", "run_id")
 
