@@ -602,11 +602,11 @@ async def test_two_of_one_name_are_refused_in_code(app: App) -> None:
     assert sorted(app.declared_schedules) == ["other", "report"]
 
 
-async def test_what_is_not_there_or_makes_no_sense_by_hand(app: App) -> None:
+async def test_what_is_not_there_or_makes_no_sense_by_hand(world: Any, app: App) -> None:
     report, _ = reports(app)
     app.schedule("* * * * *", report, name="mine")
-    async with app:
-        now = datetime.now(UTC)
+    async with world(app) as w:
+        app, now = w.app, w.clock.moment
         for ask in (
             app.trigger("none"),
             app.pause_schedule("none"),
