@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.channels import RunEnd
 from perdure.coordinator.wake import RunEnding, too_late
@@ -19,9 +20,9 @@ from perdure.errors import (
 from perdure.following import infos, items
 from perdure.inputs import checked_flag, checked_position
 from perdure.model import ops
-from perdure.model.codec import BadPayload, Codec, codec_for
+from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
 from perdure.model.duration import Duration, parse_duration
-from perdure.model.limits import BadValue, check_name, check_reason
+from perdure.model.limits import BadValue, check_name, check_path, check_reason
 from perdure.model.outcomes import Steered, SteerOutcome
 from perdure.model.records import ErrorRecord, RunRecord, StepRecord
 from perdure.model.status import TERMINAL, Status
@@ -153,16 +154,16 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
         if raw is not None:
             return self._app._untyped.decode(bytes(raw))
         if key == "state" and await self._graph(run) is not None:
-            text = state_after(_first_input(run), in_order(await self._steps()))
-            return self._codec.decode(text or "null")
+            return self._codec.decode(state_after(*await self._states(run)) or "null")
         return default
 
     async def state_at(self, path: str) -> Any:
         """The state of a play right after the part at this path: an act, a signal, a scene or a chorus."""
+        check_path(path)
         run = await self._record()
         await self._require_graph(run)
-        steps = in_order(await self._steps())
-        text = state_after(_first_input(run), steps, path)
+        start, steps = await self._states(run)
+        text = state_after(start, steps, path)
         if text is None:
             known = (
                 ", ".join(dict.fromkeys(one.path for one in steps if one.kind == "act")) or "none"
@@ -171,6 +172,24 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
                 "path", path, f"has no state on record in run {self.run_id!r}; known: {known}"
             )
         return self._codec.decode(text)
+
+    async def _states(self, run: RunRecord) -> tuple[str, list[StepRecord]]:
+        """The state that a play began with, and its steps in order; as its type has them by now, if that is here.
+
+        So fields that came or went with new code are not taken for what a branch of a chorus has changed.
+        """
+        start, steps = _first_input(run), in_order(await self._steps())
+        if not isinstance(self._app._engine().registry.find(run.workflow, run.version), Play):
+            return start, steps
+        acts = [replace(one, value=self._as_now(one.value)) for one in steps if one.kind == "act"]
+        by_path = {one.path: one for one in acts}
+        return self._as_now(start) or start, [by_path.get(one.path, one) for one in steps]
+
+    def _as_now(self, text: str | None) -> str | None:
+        try:
+            return None if text is None else self._codec.encode(self._codec.decode(text))
+        except (BadPayload, Unencodable):
+            return text  # of older code: it is shown, if it can be, as it stands
 
     async def graph(self) -> dict[str, Any]:
         """The play that this run performs, as `play.graph()` gives it, with what became of each part (`status`)."""

@@ -678,7 +678,8 @@ async def test_a_call_runs_a_child_and_takes_its_result(world: Any, app: App) ->
         assert (await run.result()).by == "twice 8"
         (child,) = (await w.app.runs(parent=run.id)).items
         assert child.workflow == "double"
-        assert [one.path for one in await run.history()] == ["ask", "ask.result", "ask.receive"]
+        paths = [one.path for one in await run.history()]
+        assert paths == ["ask.input", "ask", "ask.result", "ask.receive"]
 
 
 async def test_a_play_is_called_like_any_workflow(world: Any, app: App, calls: Calls) -> None:
@@ -957,16 +958,19 @@ async def test_a_condition_that_gives_back_a_coroutine_is_no_yes(world: Any, app
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("part", "step"),
     [
-        Sleep("odd", lambda state: "soon"),
-        Sleep("odd", lambda state: {}["x"]),
-        Call("odd", double, input=lambda state: ("no number", 1)),
+        (Sleep("odd", lambda state: "soon"), "odd.duration"),
+        (Sleep("odd", lambda state: {}["x"]), "odd.duration"),
+        (Sleep("odd", lambda state: next(iter([]))), "odd.duration"),
+        (Call("odd", double, input=lambda state: ("no number", 1)), "odd.input"),
+        (Act("odd", lambda ctx, state: None, condition=lambda state: {}["x"]), "odd.condition"),
+        (Cue("odd", lambda state: {}["x"], {"else": None}), "odd"),
     ],
-    ids=["duration", "raises", "input"],
+    ids=["duration", "raises", "stops", "input", "condition", "choice"],
 )
 async def test_what_a_part_is_given_wrong_fails_the_play_there(
-    world: Any, app: App, part: Any
+    world: Any, app: App, part: Any, step: str
 ) -> None:
     play = Play("odd", Order, [Scene("deep", [part])])
     app.add(play)
@@ -974,7 +978,7 @@ async def test_what_a_part_is_given_wrong_fails_the_play_there(
         run = await w.begin(play, Order())
         with pytest.raises(RunFailed) as caught:
             await run.result()
-        assert caught.value.path == "deep/odd"
+        assert caught.value.path == f"deep/{step}"
         assert statuses(await run.graph())["odd"] == "failed"
 
 

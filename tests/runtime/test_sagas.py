@@ -99,7 +99,7 @@ async def test_a_failure_undoes_the_last_first(world: Any, app: App, town: Town)
         assert caught.value.path == "saga/book#3"
         assert town.done == [*_booked, "book car", *_cancelled]
         paths = [one.path for one in await run.history()]
-        assert paths[4:] == ["saga/rollback/cancel", "saga/rollback/cancel#2"]
+        assert paths[4:] == ["saga/!rollback/cancel", "saga/!rollback/cancel#2"]
 
 
 async def test_a_cancel_undoes_it_too(world: Any, app: App, town: Town) -> None:
@@ -189,7 +189,7 @@ async def test_a_roll_back_that_fails_undoes_the_rest_and_is_tried_again_alone(
         assert caught.value.type == "RollbackFailed"
         assert "cancel book hotel is broken" in caught.value.message
         assert "What had failed first: OSError: book car is broken" in caught.value.message
-        assert caught.value.path == "saga/rollback/cancel"
+        assert caught.value.path == "saga/!rollback/cancel"
         assert town.done[3:] == _cancelled
         town.done.clear()
         town.broken.remove("cancel book hotel")
@@ -258,7 +258,7 @@ async def test_an_error_that_is_caught_outside_is_over(world: Any, app: App, tow
         assert await run.result() == "broken"
         assert town.done == ["undo"]
         paths = [one.path for one in await run.history()]
-        assert paths == ["first-try/break_down", "first-try/rollback/undo"]
+        assert paths == ["first-try/break_down", "first-try/!rollback/undo"]
 
 
 async def test_sagas_in_branches_undo_their_own(world: Any, app: App, town: Town) -> None:

@@ -44,6 +44,7 @@ Overlap = Literal["skip", "queue", "allow"]
 CANCEL_PATH = "!cancel"
 RETRY_PATH = "!retry"
 PATCH_PATH = "!patch/"  # branch and name follow
+ROLLBACK = "!rollback"  # the scope, inside that of a saga, of the steps that undo it
 # Watchers at these paths belong to no wait: they stand over the run whatever it does, until it ends or is cancelled.
 DEADLINE_PATH = "!deadline"
 CANCEL_ON_PATH = "!cancel_on"

@@ -23,8 +23,11 @@ from perdure.registry import Workflow
 
 COMPENSATE = ".compensate"
 CONDITION = ".condition"
+DURATION = ".duration"
+INPUT = ".input"
+ASKED = (DURATION, INPUT)  # what a function of the state says before the part itself begins
 RESULT = ".result"
-_own_endings = (*HANDLING, COMPENSATE, CONDITION, RESULT)
+_own_endings = (*HANDLING, *ASKED, COMPENSATE, CONDITION, RESULT)
 
 
 def problems(parts: Any, state: Any, codec: Codec | BadHint, saga: Any) -> list[str]:

@@ -12,7 +12,7 @@ import msgspec
 from perdure.channels import Signal
 from perdure.model.records import HANDLING, StepRecord
 from perdure.model.status import TERMINAL
-from perdure.play.checking import COMPENSATE, CONDITION, RESULT
+from perdure.play.checking import ASKED, COMPENSATE, CONDITION, RESULT
 from perdure.play.parts import Act, Call, Chorus, Cue, Scene, way_parts
 
 # What becomes of a part. Of those that hold others: active while they are under way.
@@ -28,6 +28,8 @@ STATUSES: Final = (
     "compensated",
 )
 _settled = frozenset({"done", "skipped", "compensated"})
+# Of an act, by what became of the step that undoes it.
+_undone: Final = {"done": "compensated", "failed": "failed"}
 
 Graph = dict[str, Any]
 
@@ -85,9 +87,9 @@ def with_position(
     `failed_at` the path that it has failed at."""
     by_path = {one.path: one for one in steps if one.state != "superseded"}
     undone = {
-        one.name.removesuffix(COMPENSATE)
-        for one in steps
-        if one.kind == "act" and one.name.endswith(COMPENSATE) and one.state == "done"
+        one.name.removesuffix(COMPENSATE): _undone[one.state]
+        for one in by_path.values()
+        if one.kind == "act" and one.name.endswith(COMPENSATE) and one.state in _undone
     }
     marker = _Marker(by_path, undone, status, failed_at)
     parts, _ = marker.sequence(graph["parts"], status not in TERMINAL)
@@ -100,7 +102,7 @@ class _Marker:
     def __init__(
         self,
         by_path: dict[str, StepRecord],
-        undone: set[str],
+        undone: dict[str, str],
         status: str,
         failed_at: str | None,
     ) -> None:
@@ -169,9 +171,9 @@ class _Marker:
 
     def _leaf(self, part: Graph, here: bool) -> str:
         if part["name"] in self._undone:
-            return "compensated"
+            return self._undone[part["name"]]
         path = part["path"]
-        own = [path, *(path + one for one in (RESULT, *HANDLING))]
+        own = [*(path + one for one in ASKED), path, *(path + one for one in (RESULT, *HANDLING))]
         steps = [self._by_path[one] for one in own if one in self._by_path]
         if not steps:
             return self._now("running") if here else "pending"
@@ -192,6 +194,8 @@ def _is_last(part: Graph, step: StepRecord) -> bool:
     """Whether nothing more is to come of a part after this step."""
     if part["kind"] == "signal":
         return step.kind == "act"
+    if step.path.endswith(ASKED):
+        return False
     if part["kind"] == "call":
         return step.path.endswith(HANDLING if "on_result" in part else RESULT)
     return True

@@ -69,7 +69,7 @@ class Scene(Part[S]):
         condition: Condition[S] | None = None,
     ) -> None:
         super().__init__(name, condition)
-        self.parts = parts
+        self.parts = _kept(parts)
         self.saga = saga
 
 
@@ -86,7 +86,7 @@ class Chorus(Part[S]):
         condition: Condition[S] | None = None,
     ) -> None:
         super().__init__(name, condition)
-        self.parts = parts
+        self.parts = _kept(parts)
 
 
 class Cue(Part[S]):
@@ -105,6 +105,8 @@ class Cue(Part[S]):
         super().__init__(name, condition)
         self.choose = choose
         self.ways = ways
+        if isinstance(ways, Mapping):
+            self.ways = {answer: _kept(way) for answer, way in ways.items()}
 
 
 class Sleep(Part[S]):
@@ -147,6 +149,11 @@ class Call(Part[S]):
 
 
 AnyPart = Part[Any] | Signal[Any]
+
+
+def _kept(parts: Any) -> Any:
+    """As they are now: what becomes of the list later is no matter. What is no list is told of by `checking`."""
+    return tuple(parts) if isinstance(parts, list) else parts
 
 
 def way_parts(way: Any) -> list[Any]:

@@ -2,8 +2,8 @@
 
 The state travels as text. A callback gets a fresh copy of it for each attempt, and what it leaves behind is the value
 of its step: so a replay takes the state from the record and calls nothing again, and no attempt sees what another one
-left half done. A condition or a choice is a step too, asked once. What happens to a signal is told to the ledger in the
-commit that records what was done with it.
+left half done. What a function says of the state (a condition, a choice, a duration, an input) is a step too, asked
+once. What happens to a signal is told to the ledger in the commit that records what was done with it.
 """
 
 import functools
@@ -17,11 +17,13 @@ import msgspec
 
 from perdure.channels import Signal, TimedOut, timer
 from perdure.errors import Permanent, StateConflict, StepFailed
-from perdure.model.codec import Codec
+from perdure.inputs import encoded_input
+from perdure.model.codec import BadPayload, Codec, codec_for
+from perdure.model.duration import parse_duration
 from perdure.model.limits import BadValue, check_payload
 from perdure.model.policy import Retry
 from perdure.model.records import RECEIVE, TIMEOUT
-from perdure.play.checking import COMPENSATE, CONDITION, is_coroutine, takes
+from perdure.play.checking import COMPENSATE, CONDITION, DURATION, INPUT, is_coroutine, takes
 from perdure.play.parts import Act, Call, Chorus, Cue, Part, Scene, Sleep, walk, way_parts
 from perdure.play.states import merged
 from perdure.registry import Step
@@ -105,7 +107,7 @@ class Performance:
                 way = await self._ctx._act(self._step(part.name), self.text, kind="cue")
                 await self.perform(way_parts(part.ways[way]), saga=False)
             case Sleep():
-                await self._ctx._sleep(timer(self._asked(part, part.duration)), part.name)
+                await self._sleep(part)
             case Call():
                 await self._call(part)
 
@@ -181,14 +183,19 @@ class Performance:
         self.text = text
         return contested
 
+    async def _sleep(self, part: Sleep[Any]) -> None:
+        duration = part.duration
+        if callable(duration):
+            step = self._step(part.name + DURATION)
+            duration = timedelta(microseconds=await self._ctx._act(step, self.text, kind="cue"))
+        await self._ctx._sleep(timer(duration), part.name)
+
     async def _call(self, part: Call[Any]) -> None:
-        given = () if part.input is None else self._asked(part, part.input)
-        args = given if isinstance(given, tuple) else (given,)
-        try:
-            call = self._ctx._call_as(part.name, part.workflow, args)
-        except Exception as refused:  # what it was given does not fit
-            raise arising(refused, self._place(part)) from None
-        result = await call
+        if part.input is None:
+            given = _input_of(part, ())
+        else:
+            given = await self._ctx._act(self._step(part.name + INPUT), self.text, kind="cue")
+        result = await self._ctx._call_as(part.name, part.workflow, given)
         if part.on_result is not None:
             payload = part.workflow.codec.encode(result)
             self.text = await self._ctx._act(self._step(part.name + RECEIVE), self.text, payload)
@@ -215,16 +222,6 @@ class Performance:
 
     def _place(self, part: Any) -> str:
         return self._play.places[part.name].path
-
-    def _asked(self, part: Any, value: Any) -> Any:
-        """What a part is given, or what its function of the state says."""
-        try:
-            asked = value(self._play.codec.decode(self.text)) if callable(value) else value
-            if isinstance(part, Sleep):
-                timer(asked)
-        except Exception as error:
-            raise arising(error, self._place(part)) from None
-        return asked
 
 
 # --- what the ledger is told ---
@@ -285,6 +282,33 @@ class _StateText(Codec):
         return self._codec.encode(self._codec.decode(raw))
 
 
+class _Way(Codec):
+    """The way of a cue. One that was gone in the record and is no way of the code by now does not decode."""
+
+    def __init__(self, part: Cue[Any]) -> None:
+        self._part = part
+
+    def roundtrip(self, value: Any) -> tuple[str, Any]:
+        return _text.roundtrip(value)
+
+    def schema(self) -> dict[str, Any]:
+        return _text.schema()
+
+    def _parse(self, raw: bytes) -> Any:
+        way = _text.decode(raw)
+        if way not in self._part.ways:
+            raise BadPayload([_no_way(self._part, way)])
+        return way
+
+
+_text = codec_for(str)
+
+
+def _no_way(part: Cue[Any], answer: Any) -> str:
+    ways = ", ".join(map(repr, part.ways))
+    return f"cue {part.name!r} was answered {answer!r}, and its ways are {ways}"
+
+
 def steps_of(name: str, parts: Sequence[Any], codec: Codec) -> dict[str, Step[..., Any]]:
     """The steps of a play, by name: made once, when it is defined."""
     made: dict[str, Step[..., Any]] = {}
@@ -309,10 +333,17 @@ def steps_of(name: str, parts: Sequence[Any], codec: Codec) -> dict[str, Step[..
                 add_act(part.name + RECEIVE, function, part.codec, retry=part.retry)
                 if part.on_timeout is not None:
                     add_act(part.name + TIMEOUT, part.on_timeout, retry=part.retry)
-            case Call() if part.on_result is not None:
-                add_act(part.name + RECEIVE, part.on_result, part.workflow.codec, retry=part.retry)
+            case Call():
+                if part.input is not None:
+                    add(part.name + INPUT, _given(part, codec))
+                if part.on_result is not None:
+                    payload = part.workflow.codec
+                    add_act(part.name + RECEIVE, part.on_result, payload, retry=part.retry)
+            case Sleep() if callable(part.duration):
+                add(part.name + DURATION, _duration(part, codec))
             case Cue():
                 add(part.name, _choice(part, codec))
+                made[part.name].codec = _Way(part)
             case Part():
                 continue
     return made
@@ -371,10 +402,29 @@ def _choice(part: Cue[Any], codec: Codec) -> Callable[[str], Any]:
             return answer
         if "else" in part.ways:
             return "else"
-        ways = ", ".join(map(repr, part.ways))
-        raise Permanent(f"cue {part.name!r} was answered {answer!r}, and its ways are {ways}")
+        raise Permanent(_no_way(part, answer))
 
     return chosen
+
+
+def _duration(part: Sleep[Any], codec: Codec) -> Callable[[str], Any]:
+    async def asked(text: str) -> int:
+        return parse_duration(_ask(part.duration, codec, text), "duration")
+
+    return asked
+
+
+def _given(part: Call[Any], codec: Codec) -> Callable[[str], Any]:
+    async def asked(text: str) -> str:
+        given = _ask(part.input, codec, text)
+        return _input_of(part, given if isinstance(given, tuple) else (given,))
+
+    return asked
+
+
+def _input_of(part: Call[Any], args: tuple[Any, ...]) -> str:
+    """As it is stored, so that a replay needs neither the function nor the types of the child."""
+    return encoded_input(part.workflow, args)[0]
 
 
 def _ask(function: Any, codec: Codec, text: str) -> Any:
@@ -384,6 +434,6 @@ def _ask(function: Any, codec: Codec, text: str) -> Any:
         if inspect.iscoroutine(answer):
             answer.close()
         raise Permanent(
-            "a condition or a choice gave back an awaitable: it must be a plain function"
+            "a condition, choice, duration or input gave back an awaitable: it must be a plain function"
         )
     return answer

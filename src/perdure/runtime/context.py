@@ -412,7 +412,7 @@ class Context:
 
     def scope(self, name: str) -> AbstractContextManager[None]:
         """Put the paths of the calls inside under `name/`."""
-        return Within(self._execution, name)
+        return Within(self._execution, check_name("scope", name))
 
     def saga(self, name: str = "saga") -> Saga:
         """`async with ctx.saga() as saga`: what `saga.on_rollback` was told is undone if the code inside fails."""
@@ -437,14 +437,15 @@ class Context:
         workflow = self._execution.host.registry.of(workflow)
         path = self._execution.current_branch().allocate(workflow.name)
         return self._start(
-            *(path, workflow, args, id, key, tags, entity, deadline), *(pool, pool_key, priority)
+            *(path, workflow, encoded_input(workflow, args)[0], id, key, tags, entity, deadline),
+            *(pool, pool_key, priority),
         )
 
     def _start(
         self,
         path: str,
         workflow: Workflow[R, *tuple[Any, ...]],
-        args: tuple[Any, ...],
+        input: str,
         id: str | None = None,
         key: str | None = None,
         tags: dict[str, str] | None = None,
@@ -456,9 +457,8 @@ class Context:
         name: str | None = None,
     ) -> Durable[RunEnd[R]]:
         execution = self._execution
-        text, _ = encoded_input(workflow, args)
         made = new_start(
-            *(lambda: self._id_at(path), workflow, text, id, key, tags, entity, deadline),
+            *(lambda: self._id_at(path), workflow, input, id, key, tags, entity, deadline),
             *(pool, pool_key, priority),
         )
         # Not fresh: the id is the same on every replay.
@@ -485,7 +485,7 @@ class Context:
         return self._call_as(
             workflow.name,
             workflow,
-            args,
+            encoded_input(workflow, args)[0],
             id=id,
             entity=entity,
             deadline=deadline,
@@ -498,14 +498,14 @@ class Context:
         self,
         name: str,
         workflow: Workflow[R, *tuple[Any, ...]],
-        args: tuple[Any, ...],
+        input: str,
         **options: Any,
     ) -> Coroutine[Any, Any, R]:
         """Call a child run under a name of its own. Paths come first: a branch may await it that did not make it."""
         workflow = self._execution.host.registry.of(workflow)
         path = self._execution.current_branch().allocate(name)
         result_path = self._execution.current_branch().allocate(f"{name}.result")
-        start = self._start(path, workflow, args, name=name, **options)
+        start = self._start(path, workflow, input, name=name, **options)
         return self._call(start, result_path, f"{name}.result")
 
     async def _call(self, start: Durable[RunEnd[R]], result_path: str, name: str) -> R:

@@ -5,7 +5,7 @@ Where an error arose travels with it, so that an operator's retry knows what to 
 """
 
 import traceback
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
@@ -17,6 +17,14 @@ from perdure.registry import Step
 
 _untyped = codec_for(Any)
 decode_error = msgspec.json.Decoder(ErrorRecord).decode
+
+
+class Anew(TypedDict, total=False):
+    """What a retry has to do anew, apart from where an error arose: both or none."""
+
+    undone: tuple[str, ...]
+    redo: tuple[str, ...]
+
 
 # How far a chain of causes is followed: exceptions may point at each other in a circle.
 _causes_max = 20
@@ -34,7 +42,7 @@ def step_failure(step: Step[..., Any], path: str, attempt: int, error: BaseExcep
 def run_failure(error: BaseException) -> str:
     """What ended a workflow, as it is stored. A step's failure that it let through keeps its own words."""
     path, cause = _arose_at(error)
-    anew = {} if cause is None else getattr(cause, "__perdure_anew__", {})
+    anew: Anew = {} if cause is None else noted(cause)
     if isinstance(error, StepFailed):
         own = (error.type, error.message, error.traceback)
         return _stored("step", *own, path=path, attempts=error.attempts, **anew)
@@ -139,25 +147,31 @@ def undoing(
     error: BaseException, *, undone: tuple[str, ...] = (), redo: tuple[str, ...] = ()
 ) -> BaseException:
     """Note on an error what a retry has to do anew apart from where it arose, besides what was noted before."""
-    known = getattr(error, "__perdure_anew__", {"undone": (), "redo": ()})
-    anew = {
-        "undone": tuple(dict.fromkeys(known["undone"] + undone)),
-        "redo": tuple(dict.fromkeys(known["redo"] + redo)),
+    known = noted(error)
+    anew: Anew = {
+        "undone": tuple(dict.fromkeys(known.get("undone", ()) + undone)),
+        "redo": tuple(dict.fromkeys(known.get("redo", ()) + redo)),
     }
     BaseException.__setattr__(error, "__perdure_anew__", anew)
     return error
 
 
-def both(failure: BaseException, later: BaseException) -> BaseException:
-    """What a gather raises if a branch that was cancelled for the failure of another ends with an error too.
+def noted(error: BaseException) -> Anew:
+    """What `undoing` has noted on an error; empty if nothing."""
+    anew: Anew | None = getattr(error, "__perdure_anew__", None)
+    return {} if anew is None else anew
 
-    That is the first failure, which a retry must undo more for; but a roll-back that failed is not to go unheard.
+
+def both(failure: BaseException, later: BaseException) -> BaseException:
+    """What is raised of two errors: of a branch, and of one that was cancelled for it and ends with an error too; or of
+    a cancel, and what it finds being rolled back.
+
+    That is the first, which a retry must undo more for; but a roll-back that failed is not to go unheard.
     """
-    noted = getattr(later, "__perdure_anew__", None)
-    if noted is None:
+    anew = noted(later)
+    if not anew:
         return failure
-    if not noted["redo"]:
-        return undoing(failure, **noted)
-    known = getattr(failure, "__perdure_anew__", {})
+    if not anew["redo"]:
+        return undoing(failure, **anew)
     later.__cause__ = later.__cause__ or failure
-    return undoing(later, **known)
+    return undoing(later, **noted(failure))

@@ -7,7 +7,7 @@ opens have prefixes of their own, so what one of them does never renames the cal
 from typing import TYPE_CHECKING
 
 from perdure.model import limits
-from perdure.model.limits import BadValue, check_name
+from perdure.model.limits import BadValue
 
 if TYPE_CHECKING:
     from perdure.runtime.turn import Execution
@@ -60,7 +60,7 @@ class Within:
         if self._outer is not None:
             raise RuntimeError(f"the scope {self._name!r} is open; call ctx.scope for each `with`")
         self._branch: Scope = self._execution.current_branch()
-        path = self._branch.allocate(check_name("scope", self._name))
+        path = self._branch.allocate(self._name)
         outer = (self._branch.prefix, self._branch.counts, self._branch.chance)
         self._branch.enter(path + "/")
         self._outer = outer

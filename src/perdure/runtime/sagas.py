@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 from perdure.errors import ForeignAwait, RollbackFailed, StepFailed
 from perdure.model import limits
 from perdure.model.limits import BadValue, check_name
+from perdure.model.records import ROLLBACK
 from perdure.registry import Step
 from perdure.runtime.calls import Durable
-from perdure.runtime.failures import arising, undoing
+from perdure.runtime.failures import arising, both, noted, undoing
+from perdure.runtime.paths import Within
 
 if TYPE_CHECKING:
     from perdure.runtime.context import Context
-    from perdure.runtime.paths import Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,8 +63,7 @@ class Saga:
     async def __aenter__(self) -> Self:
         if self._within is not None:
             raise RuntimeError(f"the saga {self._name!r} was entered before; call ctx.saga anew")
-        self._within = self._ctx.scope(self._name)  # type: ignore[assignment]
-        assert self._within is not None
+        self._within = Within(self._ctx._execution, self._name)
         self._within.__enter__()
         self._prefix = self._ctx._execution.current_branch().prefix
         return self
@@ -78,7 +78,7 @@ class Saga:
         self._over = True
         try:
             if isinstance(error, FAILURES) and self._undo:
-                with self._ctx.scope("rollback"):
+                with Within(self._ctx._execution, ROLLBACK):
                     left = await roll_back(reversed(self._undo), error, self._prefix)
                 if left is not error:
                     raise left
@@ -94,7 +94,8 @@ async def roll_back(
 ) -> BaseException:
     """Undo one after the other; gives what is to be raised then, marked so that a retry begins anew at `undone`.
 
-    That is the error itself, or a cancel that came meanwhile. Raises RollbackFailed if some could not be undone.
+    That is the error itself, or a cancel that came meanwhile, unless a roll-back inside this one had failed. Raises
+    RollbackFailed if some could not be undone.
     """
     failed: list[tuple[str, str]] = []
     for make in undo:
@@ -104,7 +105,7 @@ async def roll_back(
                 take(await call)
             except asyncio.CancelledError as cancelled:
                 # It comes once, and finds the roll-back under way: what it broke off is begun again.
-                error = cancelled
+                error = both(cancelled, error)
             except Exception as refused:
                 failed.append((call.path, _words(refused)))
                 break
@@ -118,9 +119,13 @@ async def roll_back(
 def _rollback_failed(
     failed: list[tuple[str, str]], error: BaseException, undone: str
 ) -> BaseException:
+    """With what a saga inside this one could not undo either: one retry is for all of them."""
     paths = tuple(path for path, _ in failed)
-    raised = RollbackFailed(failed, _words(error))
-    return undoing(arising(raised, paths[0]), undone=(undone,), redo=paths)
+    first = _words(error)
+    if isinstance(error, RollbackFailed):
+        failed, first = [*error.failed, *failed], error.first
+    raised = arising(RollbackFailed(failed, first), paths[0])
+    return undoing(undoing(raised, **noted(error)), undone=(undone,), redo=paths)
 
 
 def _words(error: BaseException) -> str:

@@ -137,6 +137,9 @@ def _declared(tables: Tables, run: RunRecord, op: ops.SendSignal) -> SignalEntry
             "conflict",
             f"signal {op.name!r} is buffered as {entry.buffer!r} by workflow {run.workflow!r}, not {op.policy!r}",
         )
+    if op.path is not None and entry.path not in (None, op.path):
+        stands = f"stands at {entry.path!r} in play {run.workflow!r}, not at {op.path!r}"
+        return Refusal("conflict", f"signal {op.name!r} {stands}")
     return _misfit(workflow, entry, op) or entry
 
 

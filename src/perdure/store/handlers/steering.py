@@ -8,6 +8,7 @@ from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOu
 from perdure.model.records import (
     HANDLING,
     RETRY_PATH,
+    ROLLBACK,
     ErrorRecord,
     RunRecord,
     StepRecord,
@@ -24,6 +25,9 @@ from perdure.store.handlers.taking import tell_delivered
 from perdure.store.handlers.turning import watch_retry
 from perdure.store.handlers.waiting import untake, won_by
 from perdure.store.tables import Tables
+
+# Records that are no doing of the run: no retry begins there, and none sets them aside.
+_marks = ("retry", "patch")
 
 
 def _living(tables: Tables, run_id: str) -> RunRecord | NotFound | Finished:
@@ -177,12 +181,14 @@ def _step_to_begin_with(
     tables: Tables, run: RunRecord, living: list[StepRecord], op: ops.Retry
 ) -> StepRecord | Refusal:
     """The step that the operator names: one that is decided; with an answer, a wait that a signal had ended."""
-    found = next((one for one in living if one.path == op.path), None)
+    decided = {one.path: one for one in living if one.state in ("done", "failed")}
     if op.answer is None:
-        if found is None or found.state not in ("done", "failed"):
-            known = tuple(sorted(one.path for one in living if one.state in ("done", "failed")))
-            return Refusal("no_step", f"run {run.run_id!r} has no step at {op.path!r}", known)
-        return found
+        steps = {path: one for path, one in decided.items() if one.kind not in _marks}
+        if op.path not in steps:
+            problem = f"run {run.run_id!r} has no step at {op.path!r}"
+            return Refusal("no_step", problem, tuple(sorted(steps)))
+        return steps[op.path]
+    found = decided.get(op.path or "")
     won = None if found is None or found.state != "done" else won_by(found)
     if found is None or won is None or won.kind != "signal":
         return Refusal("no_answer", f"no signal ended a wait at {op.path!r} of run {run.run_id!r}")
@@ -194,7 +200,7 @@ def _sagas_around(living: list[StepRecord], named: StepRecord | None) -> list[st
     """The sagas that hold this step and were rolled back after it, though the code went on then."""
     if named is None:
         return []
-    back = [one.path.partition("/rollback/")[0] + "/" for one in living if "/rollback/" in one.path]
+    back = [one.path.partition(ROLLBACK)[0] for one in living if ROLLBACK in one.path]
     return [one for one in dict.fromkeys(back) if named.path.startswith(one)]
 
 
@@ -210,7 +216,7 @@ def _is_under(path: str, places: tuple[str, ...]) -> bool:
 
 def _is_after(step: StepRecord, since: int) -> bool:
     # A mark that a branch took the new way stays: what siblings recorded may rest on it.
-    return step.kind not in ("retry", "patch") and (step.seq == 0 or step.seq >= since)
+    return step.kind not in _marks and (step.seq == 0 or step.seq >= since)
 
 
 def _is_answered(step: StepRecord) -> bool:

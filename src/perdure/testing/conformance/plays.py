@@ -161,7 +161,7 @@ class TestPlays(Subject):
         await d.signal("r1", "go", "1")
         await d.claim()
         error = rolled_back("saga/c", undone=("saga/", "never"))
-        await d.fail("r1", steps=(failed("saga/c"), done("saga/rollback/a")), error=error)
+        await d.fail("r1", steps=(failed("saga/c"), done("saga/!rollback/a")), error=error)
         assert await d.retry("r1") == Steered("r1", "ready", True)
         # Also of other branches; but nobody is asked twice.
         assert await self._living(d) == ["before", "saga/w"]
