@@ -9,7 +9,7 @@ every refusal says where. Pure: no store, no clock.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -37,6 +37,7 @@ from perdure.model.records import (
 )
 from perdure.model.status import TERMINAL, Status
 from perdure.model.streams import REPLIES
+from perdure.runtime.calls import read_answer, read_answers, read_position
 
 FORMAT: Final = "perdure.run/1"
 
@@ -50,7 +51,7 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     id: str
     workflow: str
-    version: Annotated[int, msgspec.Meta(ge=1, le=limits.int_max)]
+    version: Annotated[int, msgspec.Meta(ge=1, le=limits.version_max)]
     status: Status
     generation: Count = 0
     input: str
@@ -336,17 +337,31 @@ def _check_step(step: StepPart) -> None:
     _check_wait(step)
     won = None if step.wait is None else check_wait(step.wait, step.state, step.winner)
     _check_value(step, won)
-    if (step.error is not None) != (step.state in ("failed", "retrying")) and step.wait is None:
-        raise BadDocument(f"is {step.state}, and error is {limits.shown(step.error)}")
+    is_body = step.kind in ("step", "act", "cue")
+    if step.state == "retrying" and not (is_body and step.retry_at is not None):
+        raise BadDocument("is retrying, and is no step with a retry_at")
     if step.error is not None:
         _check_error(step.error)
-    if step.state == "retrying" and (step.kind != "step" or step.retry_at is None):
-        raise BadDocument("is retrying, and is no step with a retry_at")
+    _check_step_error(step)
     if step.taken_id is not None:
         limits.check_key(step.taken_id)
 
 
+def _check_step_error(step: StepPart) -> None:
+    fails = step.state in ("failed", "retrying")
+    # A step that was left between two attempts keeps what the last one raised.
+    if step.state != "abandoned" and (step.error is not None) != fails:
+        raise BadDocument(f"is {step.state}, and error is {limits.shown(step.error)}")
+
+
 _value_types: dict[str, Any] = {"cancel": list[str], "retry": Place, "start": str}
+# How the code reads the answer of a send.
+_answers: dict[str, Callable[[str], object]] = {
+    "signal": read_answer,
+    "put": read_answer,
+    "emit": read_answers,
+    "publish": read_position,
+}
 
 
 def _check_value(step: StepPart, won: Condition | None) -> None:
@@ -361,6 +376,17 @@ def _check_value(step: StepPart, won: Condition | None) -> None:
     if step.kind == "cancel":
         for path in msgspec.json.decode(step.value or "[]", type=list[str]):
             limits.check_path(path)
+    if step.kind in _answers and step.state == "done" and step.name != REPLIES:
+        _check_answer(step)
+
+
+def _check_answer(step: StepPart) -> None:
+    try:
+        _answers[step.kind](step.value or "null")
+    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError):
+        raise BadDocument(
+            f"has the value {limits.shown(step.value)}, no answer of a {step.kind}"
+        ) from None
 
 
 # Where the engine's own records are, and how that is told.

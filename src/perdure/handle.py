@@ -179,17 +179,16 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
         So fields that came or went with new code are not taken for what a branch of a chorus has changed.
         """
         start, steps = _first_input(run), in_order(await self._steps())
-        if not isinstance(self._app._engine().registry.find(run.workflow, run.version), Play):
+        play = self._app._engine().registry.find(run.workflow, run.version)
+        if not isinstance(play, Play):
             return start, steps
-        acts = [replace(one, value=self._as_now(one.value)) for one in steps if one.kind == "act"]
-        by_path = {one.path: one for one in acts}
-        return self._as_now(start) or start, [by_path.get(one.path, one) for one in steps]
-
-    def _as_now(self, text: str | None) -> str | None:
-        try:
-            return None if text is None else self._codec.encode(self._codec.decode(text))
-        except (BadPayload, Unencodable):
-            return text  # of older code: it is shown, if it can be, as it stands
+        now = [
+            replace(one, value=_as_now(play.codec, one.value))
+            if one.kind == "act" and one.value is not None
+            else one
+            for one in steps
+        ]
+        return _as_now(play.codec, start), now
 
     async def graph(self) -> dict[str, Any]:
         """The play that this run performs, as `play.graph()` gives it, with what became of each part (`status`)."""
@@ -334,6 +333,14 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"RunHandle({self.run_id!r})"
+
+
+def _as_now(codec: Codec, text: str) -> str:
+    """A state as its type writes it by now; one of older code that no longer fits is left as it stands."""
+    try:
+        return codec.encode(codec.decode(text))
+    except (BadPayload, Unencodable):
+        return text
 
 
 def _first_input(run: RunRecord) -> str:

@@ -123,10 +123,13 @@ class Workflow(Generic[R, *Ts]):
                 function,
                 "must be an `async def`: its awaits are what is recorded",
             )
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise BadValue(
-                f"version of workflow {self.name!r}", version, "must be a whole number from 1"
-            )
+        if (
+            not isinstance(version, int)
+            or isinstance(version, bool)
+            or not 1 <= version <= limits.version_max
+        ):
+            bound = f"must be a whole number from 1 to {limits.version_max} (version_max)"
+            raise BadValue(f"version of workflow {self.name!r}", version, bound)
         _check_takes_context(self.name, function)
         self.function = function
         self.version = version

@@ -459,6 +459,7 @@ cases: list[tuple[str, Call, type[Exception], str]] = [
     ("step retry", lambda app: step(retry=3)(_plain), BadValue, "Retry("),
     ("step generator", lambda app: step(_yields), BadValue, "generator"),
     ("version", lambda app: workflow(version=0)(_async), BadValue, "whole number from 1"),
+    ("version", lambda app: workflow(version=2**63)(_async), BadValue, "version_max"),
     ("version text", lambda app: workflow(version="2")(_async), BadValue, "whole number"),
     ("no context", lambda app: workflow(_no_context), BadValue, "ctx: Context"),
     ("keyword only", lambda app: workflow(_keyword_only), BadHint, "positional"),

@@ -20,6 +20,7 @@ from perdure import (
     RunNotFound,
     Signal,
     SignalTaken,
+    StepInfo,
     TimedOut,
     Topic,
     UnknownPool,
@@ -27,7 +28,8 @@ from perdure import (
     timer,
 )
 from perdure.model import limits
-from perdure.testing import World
+from perdure.play import Act, Play
+from perdure.testing import World, replay_check
 
 go = Signal("go", int)
 line = Signal("line", int, buffer="all")
@@ -447,9 +449,10 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("history.0.seq", 0, "is done, and seq is 0"),
     ("history.0.seq", -4, r"\$.history\[0\].seq"),
     ("history.0.value", "nope", "value is no such JSON"),
+    ("run.version", 2**60, r"\$.run.version"),
     ("history.0.value", "1e999999999999999999999", "value is no such JSON"),
     ("history.0.value", "\ud800", "surrogate"),
-    ("history.0.error", "{}", r"history\[0\], is done, and error is"),
+    ("history.0.error", told_error(), r"history\[0\], is done, and error is"),
     ("history.0.attempt", 0, r"\$.history\[0\].attempt"),
     ("history.0.wait", "{}", "and wait is '{}'"),
     ("history.2.wait", None, "is a wait, and wait is None"),
@@ -495,6 +498,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("history.2.error", '{"x":' + DEEP + "}", r"history\[2\], error nests too deeply"),
     ("history.2.error", told_error(args=DEEP), "payload_nodes_max"),
     ("history.2.error", told_error(args="{}"), "args of the error is no such JSON"),
+    ("history.2.error", told_error(), "is open, and error is"),
     ("history.0", own("cancel", "!cancel", "[]"), "tells of a cancel, and cancel_requested is fal"),
     ("history.0", own("cancel", "!cancel2", "[]"), "is a cancel, and is not done at '!cancel'"),
     ("history.0", own("cancel", "!cancel", None), "is a cancel that is done, and has no value"),
@@ -537,6 +541,73 @@ async def test_what_is_no_document_is_refused_and_nothing_is_written() -> None:
             await w.app.import_run({**document, "run": {**document["run"], "x": object()}})
         assert await store.counts() == before
         await w.app.import_run(document)  # as it is it is good
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("emit", None),
+        ("emit", "{}"),
+        ("emit", '[{"outcome": "nothing"}]'),
+        ("put", "[]"),
+        ("put", '{"outcome": 7}'),
+        ("signal", '{"duplicate_of": 1}'),
+        ("signal", "{}"),
+        ("publish", '"first"'),
+        ("start", "7"),
+    ],
+)
+async def test_what_is_no_answer_of_a_send_is_refused(kind: str, value: str | None) -> None:
+    app = shop()
+    document = await broken_at(app)
+    document["history"][0].update(kind=kind, value=value)
+    async with World(app) as w:
+        with pytest.raises(BadDocument, match=r"history\[0\]"):
+            await w.app.import_run(document)
+        assert not (await w.app.runs()).items
+
+
+async def test_what_was_between_two_attempts_is_carried(world: Any, app: App) -> None:
+    """A step that is to be tried again, one whose branch has left it, one that a cancel met, an act of a play."""
+    patient = Retry(attempts=9, backoff="1h", jitter=0)
+
+    @app.step(retry=patient)
+    async def shaky() -> None:
+        raise OSError("down")
+
+    @app.workflow
+    async def tries(ctx: Context) -> None:
+        await ctx.step(shaky)
+
+    @app.workflow
+    async def leaves(ctx: Context) -> None:
+        async def fails() -> None:
+            await ctx.wait(go)
+            raise ValueError("no")
+
+        try:
+            await ctx.gather(tries.function(ctx), fails())
+        except ValueError:
+            await ctx.wait(Signal("end", int))
+
+    async def act(ctx: StepInfo, order: Order) -> None:
+        raise OSError("down")
+
+    play = Play("acts", Order, [Act("shaky", act, retry=patient)])
+    app.add(play)
+    async with world(app) as w:
+        trying, acting = await w.begin(tries), await w.begin(play, Order("o", 1.0))
+        cancelled, left = await w.begin(tries), await w.begin(leaves)
+        await cancelled.cancel()
+        await w.app.signal(left.id, go, 1)
+        await w.settle()
+        for run in (trying, acting, cancelled, left):
+            document = through_json(await run.export())
+            replay_check(app, document)
+            copied = await w.app.import_run(document, id=f"copy of {run.id}")
+            await w.settle()
+            was, now = await run.info(), await copied.info()
+            assert (now.status, now.reason) == (was.status, was.reason)
 
 
 async def test_nested_without_end_is_refused() -> None:

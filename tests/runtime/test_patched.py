@@ -1,6 +1,7 @@
 """ctx.patched: new runs take the new way, runs that have passed keep to the old one, and every replay agrees."""
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -472,6 +473,35 @@ async def test_a_refused_op_leaves_no_other_answer_behind(world: Any) -> None:
         assert refused and set(told) == {True}
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+async def test_branches_that_were_over_before_others_began_keep_to_the_old_way(
+    world: Any, at_once: int
+) -> None:
+    def made(new: bool) -> App:
+        async def flow(ctx: Context) -> Any:
+            async def each(n: int) -> Any:
+                await ctx.step(reserve)
+                if n:
+                    await ctx.wait(line)
+                return new and ctx.patched("x") and await ctx.step(charge)
+
+            return await ctx.map(each, range(3), concurrency=at_once)
+
+        return app_of(flow)
+
+    async with world(made(False)) as w:
+        await w.begin("flow", id="a")
+    async with world(made(True)) as w:
+        for _ in range(2):
+            path = next(one.path for one in await w.app.waiting("a") if one.kind == "signal")
+            await w.app.signal("a", line, 1, path=path)
+            await w.settle()
+        told = await w.app.run("a").result()
+        assert told[1:] == ["charged", "charged"]
+        if at_once < 3:  # else nothing says that it went on
+            assert told[0] is False
+
+
 async def test_continue_as_asks_afresh(world: Any) -> None:
     def made(new: bool) -> App:
         app = App("memory://")
@@ -566,7 +596,8 @@ class Program:
         if kind == "gather":
             return kind, [self._some(depth + 1) for _ in range(self._chance.randint(1, 3))]
         if kind == "map":  # one code, several branches
-            return kind, self._some(depth + 1), self._chance.randint(2, 3)
+            count = self._chance.randint(2, 3)
+            return kind, self._some(depth + 1), count, self._chance.randint(1, count)
         return kind, f"n{self._names}"
 
     async def run(self, ctx: Context, *, new: bool) -> None:
@@ -595,8 +626,12 @@ class Program:
                 await ctx.sleep("1m")
             case "gather", bodies:
                 await ctx.gather(*(self._run(ctx, one, new) for one in bodies))
-            case "map", body, count:
-                await ctx.map(lambda _: self._run(ctx, body, new), range(count))
+            case "map", body, count, at_once:
+                each = functools.partial(self._each, ctx, body, new)
+                await ctx.map(each, range(count), concurrency=at_once)
+
+    async def _each(self, ctx: Context, body: list[Any], new: bool, _: int) -> None:
+        await self._run(ctx, body, new)
 
     @property
     def _shaky(self) -> Any:

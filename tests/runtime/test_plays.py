@@ -1,5 +1,6 @@
 """Plays: every kind of part on every store, its state at any time, its signals, and what the ledger is told."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import pytest
 from perdure import (
     App,
     Buffered,
+    Conflict,
     Context,
     Delivered,
     InvalidPayload,
@@ -433,7 +435,11 @@ async def test_only_its_own_signals_and_payloads_that_fit_are_taken(
             await w.app.signal(run.id, "other", 1)
         with pytest.raises(InvalidPayload):
             await w.app.signal(run.id, "manager-approval", {"ok": "perhaps"})
+        for path in ("nowhere", "ship/manager-approval"):
+            with pytest.raises(Conflict, match="stands at 'manager-approval' in play 'order', not"):
+                await w.app.signal(run.id, "manager-approval", Approval(ok=True), path=path)
         assert await run.status() == "waiting"
+        assert await run.buffered() == []
 
 
 async def test_who_waits_is_found_by_name_and_by_path(world: Any, app: App) -> None:
@@ -845,6 +851,185 @@ async def test_a_recorded_state_that_no_longer_fits_parks_the_run(world: Any, ap
         assert "no longer decodes" in (info.reason or "")
 
 
+@pytest.mark.parametrize("then", ["step", "wait"])
+async def test_a_way_that_is_gone_from_the_code_parks_the_run(
+    world: Any, app: App, calls: Calls, then: str
+) -> None:
+    """Nothing is undone for it: it is the code that does not fit."""
+    reached = asyncio.Event()
+
+    async def work(ctx: StepInfo, state: Order) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    def play_of(way: str) -> Play[Order]:
+        last = Act("work", work) if then == "step" else Signal("ok", str)
+        first = Act("a", calls.act("a"), compensate=calls.act("undo a"))
+        return Play("order", Order, [first, Cue("tier", lambda s: way, {way: last, "not": None})])
+
+    old = play_of("gold")
+    app.add(old)
+    async with world(app) as w:
+        run = await w.app.start(old, Order())
+        if then == "step":
+            await reached.wait()
+        else:
+            await w.settle()
+        await w.crash()
+    other = App("memory://")
+    other.add(play_of("vip"))
+    async with world(other) as w:
+        await w.settle()
+        if then == "wait":
+            await w.app.run(run.id).pause()
+            await w.app.run(run.id).resume()
+            await w.settle()
+        info = await w.app.run(run.id).info()
+        assert info.status == "paused"
+        assert "was answered 'gold', and its ways are 'vip', 'not'" in (info.reason or "")
+        assert calls.made == ["a"]
+
+
+async def test_functions_of_the_state_are_asked_once(world: Any, app: App) -> None:
+    asked: list[str] = []
+
+    def say(word: str, answer: Any) -> Any:
+        def function(state: Order) -> Any:
+            asked.append(word)
+            return answer(state) if callable(answer) else answer
+
+        return function
+
+    play = Play(
+        "once",
+        Order,
+        [
+            Sleep("rest", say("duration", "1h")),
+            Call("ask", double, input=say("input", lambda s: (s.total, "twice"))),
+            Cue("which", say("choice", "x"), {"x": Sleep("more", "1h")}),
+            Act("end", lambda ctx, s: None, condition=say("condition", True)),
+            Signal("ok", str),
+        ],
+    )
+    app.add(play)
+    async with world(app) as w:
+        run = await w.begin(play, Order(total=1))
+        for _ in range(2):
+            await w.evict()
+            await w.advance("1h")
+        await w.evict()
+        await w.app.signal(run.id, "ok", "yes")
+        await w.settle()
+        await run.result()
+        assert asked == ["duration", "input", "choice", "condition"]
+
+
+async def test_a_fork_of_a_play_goes_on_from_the_state_that_it_had(
+    world: Any, app: App, calls: Calls
+) -> None:
+    play = order_play(calls)
+    app.add(play)
+    async with world(app) as w:
+        run = await w.begin(play, Order(total=2000))
+        await w.app.signal(run.id, "manager-approval", Approval(ok=True, by="ann"))
+        await w.settle()
+        done = await run.result()
+        calls.made.clear()
+        for path in ("ship/notify[1]/sms", "ship/pack", "manager-approval"):
+            fork = await run.fork(path, id=f"from {path}")
+            await w.settle()
+            if path == "manager-approval":
+                assert (await fork.get("state")).log == ["reserve"]
+                await w.app.signal(fork.id, "manager-approval", Approval(ok=True, by="ann"))
+                await w.settle()
+            assert await fork.result() == done
+            assert await fork.get("state") == done
+        assert calls.made.count("reserve") == 0
+        assert calls.made.count("pack") == 2
+        assert calls.made.count("sms") == 3
+
+
+async def test_choruses_in_choruses(world: Any, app: App, calls: Calls) -> None:
+    def sets(field: str) -> Act[Order]:
+        return Act(field, calls.act(field, lambda s: setattr(s, field, True)))
+
+    def take(ctx: StepInfo, state: Order, said: str) -> None:
+        state.by = said
+
+    inner = Chorus("inner", [sets("mailed"), Signal("ok", str, on_receive=take)])
+    play = Play("deep", Order, [Chorus("outer", [Scene("s", [inner]), sets("texted")])])
+    app.add(play)
+    async with world(app) as w:
+        run = await w.begin(play, Order())
+        await w.evict()
+        live = await run.get("state")
+        assert (live.mailed, live.texted, live.by) == (True, True, "")
+        await w.app.signal(run.id, "ok", "ann", path="outer[0]/s/inner[1]/ok")
+        await w.settle()
+        done = await run.result()
+        assert (done.mailed, done.texted, done.by) == (True, True, "ann")
+        assert await run.get("state") == done
+        assert (await run.state_at("outer[0]/s/inner")).by == "ann"
+        assert sorted(calls.made) == ["mailed", "texted"]
+
+
+async def test_a_receipt_that_fails_in_a_chorus_is_answered_anew(
+    world: Any, app: App, calls: Calls
+) -> None:
+    def take(ctx: StepInfo, state: Order, said: str) -> None:
+        if said == "bad":
+            raise Permanent("bad")
+        state.by = said
+
+    both = Chorus(
+        "both",
+        [
+            Signal("ok", str, on_receive=take),
+            Act("mail", calls.act("mail", lambda s: setattr(s, "mailed", True))),
+        ],
+    )
+    play = Play("one", Order, [both])
+    app.add(play)
+    async with world(app) as w:
+        run = await w.begin(play, Order())
+        await w.app.signal(run.id, "ok", "bad")
+        await w.settle()
+        with pytest.raises(RunFailed) as caught:
+            await run.result()
+        assert caught.value.path == "both[0]/ok"
+        await run.retry("both[0]/ok", payload="good")
+        await w.settle()
+        done = await run.result()
+        assert (done.by, done.mailed) == ("good", True)
+        assert calls.made == ["mail"]
+
+
+async def test_a_graph_shows_what_could_not_be_undone(world: Any, app: App, calls: Calls) -> None:
+    acts = [
+        Act("a", calls.act("a"), compensate=calls.act("undo a"), retry=Retry(attempts=1)),
+        Act("b", calls.act("b"), compensate=calls.act("undo b")),
+        Act("c", calls.act("c")),
+    ]
+    play = Play("stuck", Order, acts)
+    app.add(play)
+    calls.failing |= {"c", "undo a"}
+    async with world(app) as w:
+        run = await w.begin(play, Order())
+        with pytest.raises(RunFailed, match="undo a is down"):
+            await run.result()
+        assert statuses(await run.graph()) == {"a": "failed", "b": "compensated", "c": "failed"}
+
+
+async def test_what_is_no_path_has_no_state(world: Any, app: App, calls: Calls) -> None:
+    play = order_play(calls)
+    app.add(play)
+    async with world(app) as w:
+        run = await w.begin(play, Order())
+        for path in (3, None, "", "x" * 5000):
+            with pytest.raises(BadValue, match="path"):
+                await run.state_at(path)  # type: ignore[arg-type]
+
+
 async def test_versions_of_a_play_stand_side_by_side(world: Any, app: App, calls: Calls) -> None:
     first = Play("order", Order, [Sleep("rest", "1h"), Act("one", calls.act("one"))])
     second = Play("order", Order, [Act("two", calls.act("two"))], version=2)
@@ -890,6 +1075,8 @@ async def test_a_field_that_came_with_new_code_is_no_change_of_a_branch(
     def play_over(kind: Any) -> Play[Any]:
         def left(ctx: StepInfo, state: Any, said: Any) -> None:
             state.left = said
+            if hasattr(state, "added"):
+                state.added = 5
 
         def right(ctx: StepInfo, state: Any, said: Any) -> None:
             state.right = said
@@ -918,7 +1105,10 @@ async def test_a_field_that_came_with_new_code_is_no_change_of_a_branch(
         await w.app.signal(run.id, "left", "l")
         await w.app.signal(run.id, "right", "r")
         await w.settle()
-        assert await w.app.run(run.id).result() == {"left": "l", "right": "r", "added": 0}
+        same = w.app.run(run.id)
+        assert await same.result() == {"left": "l", "right": "r", "added": 5}
+        assert await same.get("state") == await same.result()
+        assert await same.state_at("both") == await same.result()
 
 
 async def test_a_state_that_grows_too_large_fails_the_play_and_is_undone_all_the_same(

@@ -22,6 +22,7 @@ from perdure import (
     step_info,
     timer,
 )
+from perdure.testing import ReplayFailed, replay_check
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.words import done
 
@@ -109,6 +110,21 @@ async def fails_early(ctx: Context) -> Any:
     raise ValueError("a new bug")
 
 
+async def inserted_before_the_wait(ctx: Context) -> Any:
+    seen = [await ctx.step(reserve), await ctx.step(charge)]
+    await ctx.step(ship)
+    return [*seen, await ctx.wait(go)]
+
+
+async def without_the_wait(ctx: Context) -> Any:
+    return [await ctx.step(reserve), await ctx.step(charge)]
+
+
+async def fails_before_the_wait(ctx: Context) -> Any:
+    await without_the_wait(ctx)
+    raise ValueError("a new bug")
+
+
 @pytest.mark.parametrize(
     ("new", "path", "recorded", "asked"),
     [
@@ -137,6 +153,11 @@ async def test_other_code_parks_the_run_and_the_old_code_finishes_it(
         assert f"at {path!r} the history holds {recorded}" in (info.reason or "")
         assert f"asked for {asked}" in (info.reason or "")
         assert (await w.store.counts())["steps"] == before
+        written = await w.store.counts(), await run.history(), await w.facts()
+        await run.resume()
+        await w.settle()
+        assert await run.status() == "paused"
+        assert (await w.store.counts(), await run.history(), await w.facts()) == written
     async with world(app_of(old)) as w:
         run = w.app.run("a")
         assert await run.status() == "paused"
@@ -144,6 +165,181 @@ async def test_other_code_parks_the_run_and_the_old_code_finishes_it(
         await w.settle()
         assert await run.result() == ["reserved", "charged", 3]
         assert (await run.info()).reason is None
+
+
+@pytest.mark.parametrize(
+    ("new", "asked"),
+    [
+        (inserted_before_the_wait, "step 'ship' at 'ship'"),
+        (without_the_wait, "the end of the workflow"),
+        (fails_before_the_wait, "the end of the workflow"),
+    ],
+)
+async def test_what_is_open_must_be_asked_for_too(world: Any, new: Body, asked: str) -> None:
+    """Else the wait would be ended by somebody, beside what the code does instead."""
+    async with world(app_of(old)) as w:
+        run = await w.begin("flow", id="a")
+        document = await run.export()
+        await run.pause()
+    with pytest.raises(ReplayFailed, match="at 'go' the history holds wait 'go'"):
+        replay_check(app_of(new), document)
+    async with world(app_of(new)) as w:
+        run = w.app.run("a")
+        await run.resume()
+        await w.settle()
+        info = await run.info()
+        assert info.status == "paused"
+        assert f"wait 'go', but the code asked for {asked}" in (info.reason or "")
+    async with world(app_of(old)) as w:
+        await w.app.run("a").resume()
+        await w.app.signal("a", go, 3)
+        await w.settle()
+        assert await w.app.run("a").result() == ["reserved", "charged", 3]
+
+
+async def test_what_is_open_in_a_branch_must_be_asked_for_when_another_is_woken(world: Any) -> None:
+    ran: list[str] = []
+
+    @step
+    async def noted() -> None:
+        ran.append("noted")
+
+    def made(new: bool) -> App:
+        async def flow(ctx: Context) -> Any:
+            async def one() -> Any:
+                await ctx.step(reserve)
+                if new:
+                    await ctx.step(noted)
+                return await ctx.wait(go)
+
+            async def other() -> Any:
+                return await ctx.wait(Signal("x", int))
+
+            return await ctx.gather(one(), other())
+
+        return app_of(flow)
+
+    async with world(made(False)) as w:
+        await w.begin("flow", id="a")
+    async with world(made(True)) as w:
+        await w.app.signal("a", "x", 1)
+        await w.settle()
+        info = await w.app.run("a").info()
+        assert info.status == "paused" and ran == []
+        # The call of the record's own branch is named first.
+        asked = "'gather[0]/go' the history holds wait 'go', but the code asked for step 'noted'"
+        assert asked in (info.reason or "")
+        await w.app.signal("a", go, 2)
+    async with world(made(False)) as w:
+        await w.app.run("a").resume()
+        await w.settle()
+        assert list(await w.app.run("a").result()) == [2, 1]
+
+
+async def test_the_call_that_stands_in_the_place_of_a_record_is_named(world: Any) -> None:
+    def made(name: str) -> App:
+        async def flow(ctx: Context) -> Any:
+            async def waits(n: int) -> Any:
+                return await ctx.wait(Signal(f"w{n}", int))
+
+            async def works() -> Any:
+                await ctx.step(ship.options(name=name))
+                return await ctx.wait(go)
+
+            return await ctx.gather(*(waits(n) for n in range(4)), works())
+
+        return app_of(flow)
+
+    async with world(made("old")) as w:
+        document = await (await w.begin("flow", id="a")).export()
+    with pytest.raises(ReplayFailed) as failed:
+        replay_check(made("new"), document)
+    (failure,) = failed.value.failures
+    assert failure.recorded == "step 'old'"
+    assert (failure.asked or "").startswith("step 'new' at 'gather[4]/new', wait 'w0'")
+    assert (failure.asked or "").endswith("and 2 more")
+
+
+async def test_a_call_that_its_branch_has_left_is_not_made_again(world: Any) -> None:
+    def made(fails: bool) -> App:
+        async def flow(ctx: Context) -> Any:
+            async def one() -> None:
+                await ctx.wait(go)
+                if fails:
+                    raise ValueError("no")
+
+            async def other() -> None:
+                await ctx.wait(Signal("b", int))
+
+            try:
+                await ctx.gather(one(), other())
+            except ValueError:
+                await ctx.step(ship)
+            return "done"
+
+        return app_of(flow)
+
+    async with world(made(True), worker=False) as c:
+        await c.app.start("flow", id="a")
+    async with world(made(True)) as w:
+        await w.settle()
+        await w.app.run("a").pause()
+        await w.app.signal("a", go, 1)
+        await w.app.run("a").resume()
+        await w.settle()
+        assert await w.app.run("a").result() == "done"
+        document = await w.app.run("a").export()
+    # As it would be if the process had died before the step was recorded.
+    midway = {**document["run"], "status": "waiting", "finished_at": None, "output": None}
+    history = [one for one in document["history"] if one["name"] != "ship"]
+    assert {one["state"] for one in history} == {"done", "abandoned"}
+    document = {**document, "run": midway, "history": history}
+    replay_check(made(True), document)
+    with pytest.raises(ReplayFailed, match="that the branch left wait 'b', but the code asked for"):
+        replay_check(made(False), document)
+    async with world(made(False)) as w:
+        run = await w.app.import_run(document, id="copy")
+        await w.settle()
+        assert await run.status() == "paused"
+
+
+async def test_a_branch_that_was_told_of_a_cancel_must_stand_there_again(world: Any) -> None:
+    ran: list[str] = []
+
+    @step
+    async def noted() -> None:
+        ran.append("noted")
+
+    def made(new: bool) -> App:
+        async def flow(ctx: Context) -> Any:
+            try:
+                if new:
+                    await ctx.step(noted)
+                await ctx.wait(go)
+            except asyncio.CancelledError:
+                await ctx.wait(Signal("clean", int))
+                raise
+
+        return app_of(flow)
+
+    async with world(made(False)) as w:
+        run = await w.begin("flow", id="a")
+        await run.cancel("stop")
+        await w.settle()
+        assert await run.status() == "waiting"
+        await run.pause()
+    async with world(made(True)) as w:
+        run = w.app.run("a")
+        await run.resume()
+        await w.settle()
+        info = await run.info()
+        assert info.status == "paused" and ran == []
+        assert "at 'go' the history holds cancel" in (info.reason or "")
+    async with world(made(False)) as w:
+        await w.app.run("a").resume()
+        await w.app.signal("a", "clean", 1)
+        await w.settle()
+        assert await w.app.run("a").status() == "cancelled"
 
 
 async def test_other_code_parks_a_retried_run_too(world: Any) -> None:

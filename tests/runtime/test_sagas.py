@@ -234,6 +234,133 @@ async def test_a_cancel_in_the_midst_of_a_roll_back_does_not_break_it(
         assert town.done == ["undo b", "undo b", "undo a"]
 
 
+def nested_of(app: App, town: Town, kind: str) -> tuple[Any, list[Any]]:
+    """A saga in a saga, in code or as a play: `c` is broken, and so is what undoes `b`, inside."""
+    town.broken |= {"c", "undo b"}
+    once = Retry(attempts=1)
+    if kind == "play":
+        inner = Scene("inner", [act(town, "b", retry=once), act(town, "c")], saga=True)
+        play = Play("nested", State, [act(town, "a", retry=once), inner])
+        app.add(play)
+        return play, [State()]
+
+    do = app.step(name="do")(town.do)
+
+    @app.workflow
+    async def nested(ctx: Context) -> None:
+        async with ctx.saga("outer") as outer:
+            await ctx.step(do, "a")
+            outer.on_rollback(do, "undo a")
+            async with ctx.saga("inner") as inner:
+                await ctx.step(do, "b")
+                inner.on_rollback(do, "undo b")
+                await ctx.step(do, "c")
+
+    return nested, []
+
+
+@pytest.mark.parametrize("kind", ["code", "play"])
+async def test_a_cancel_does_not_hide_that_a_saga_inside_could_not_be_rolled_back(
+    world: Any, app: App, town: Town, kind: str
+) -> None:
+    reached, gate = asyncio.Event(), asyncio.Event()
+    do = town.do
+
+    async def slow(what: str) -> str:
+        if what == "undo a":
+            reached.set()
+            await gate.wait()
+        return await do(what)
+
+    town.do = slow  # type: ignore[method-assign]
+    nested, args = nested_of(app, town, kind)
+    async with world(app) as w:
+        run = await w.app.start(nested, *args)
+        await reached.wait()
+        await run.cancel("enough")
+        await w.until(lambda: has_cancel(run))
+        gate.set()
+        await w.settle()
+        with pytest.raises(RunFailed, match="undo b is broken") as caught:
+            await run.result()
+        assert caught.value.type == "RollbackFailed"
+        town.broken.remove("undo b")
+        town.done.clear()
+        await run.retry()
+        await w.settle()
+        assert town.done == ["undo b"]
+        assert await run.status() == "cancelled"
+
+
+async def has_cancel(run: Any) -> bool:
+    return any(one.kind == "cancel" for one in await run.history())
+
+
+@pytest.mark.parametrize("kind", ["code", "play"])
+async def test_one_retry_is_for_all_that_sagas_in_sagas_could_not_undo(
+    world: Any, app: App, town: Town, kind: str
+) -> None:
+    nested, args = nested_of(app, town, kind)
+    town.broken.add("undo a")
+    async with world(app) as w:
+        run = await w.begin(nested, *args)
+        with pytest.raises(RunFailed) as caught:
+            await run.result()
+        for words in ("undo b is broken", "undo a is broken", "first: OSError: c is broken"):
+            assert words in caught.value.message
+        town.broken -= {"undo a", "undo b"}
+        town.done.clear()
+        await run.retry()
+        await w.settle()
+        assert town.done == ["undo b", "undo a"]
+        with pytest.raises(RunFailed, match="c is broken") as caught:
+            await run.result()
+        assert caught.value.type == "OSError"
+
+
+async def test_a_sibling_that_fails_does_not_hide_it_either(
+    world: Any, app: App, town: Town
+) -> None:
+    """The branch is being rolled back, outside the saga that could not be, when it is cancelled for its sibling."""
+    reached = asyncio.Event()
+
+    @app.step
+    async def do(what: str) -> None:
+        await town.do(what)
+        if what == "undo a" and not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def branch(ctx: Context) -> None:
+        async with ctx.saga("outer") as outer:
+            outer.on_rollback(do, "undo a")
+            async with ctx.saga("inner") as inner:
+                inner.on_rollback(do, "undo b")
+                await ctx.step(do, "c")
+
+    async def other(ctx: Context) -> None:
+        await ctx.wait(go)
+        await ctx.step(do, "d")
+
+    @app.workflow(signals=[go])
+    async def work(ctx: Context) -> None:
+        await ctx.gather(branch(ctx), other(ctx))
+
+    town.broken |= {"c", "undo b", "d"}
+    async with world(app) as w:
+        run = await w.app.start(work)
+        await reached.wait()
+        await w.app.signal(run.id, go, "on")
+        await w.settle()
+        with pytest.raises(RunFailed, match="undo b is broken"):
+            await run.result()
+        town.broken.remove("undo b")
+        town.done.clear()
+        await run.retry()
+        await w.settle()
+        assert town.done[0] == "undo b"
+
+
 async def test_an_error_that_is_caught_outside_is_over(world: Any, app: App, town: Town) -> None:
     @app.step
     async def undo() -> None:
@@ -396,8 +523,15 @@ async def test_without_a_saga_around_nothing_is_undone(world: Any, app: App, tow
 
 
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
-async def test_cancel_and_timeout_undo_a_play(world: Any, app: App, town: Town, how: str) -> None:
-    play = Play("wait", State, [act(town, "a"), Signal("ok", str, timeout="1h")])
+@pytest.mark.parametrize("where", ["play", "scene"])
+async def test_cancel_and_timeout_undo_a_play(
+    world: Any, app: App, town: Town, how: str, where: str
+) -> None:
+    parts = [act(town, "a"), Signal("ok", str, timeout="1h")]
+    in_scene = where == "scene"
+    play = Play(
+        "wait", State, [Scene("s", parts, saga=True)] if in_scene else parts, saga=not in_scene
+    )
     app.add(play)
     async with world(app) as w:
         run = await w.begin(play, State())
@@ -749,6 +883,37 @@ async def test_a_retry_from_a_path_after_a_failed_roll_back_does_anew_what_was_u
         await w.settle()
         assert (await run.result()).log == ["a", "b", "c"]
         assert town.done == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", ["rollback", "back"])
+async def test_a_scene_may_be_called_as_one_likes(
+    world: Any, app: App, town: Town, name: str
+) -> None:
+    plain = [Act(one.name, one.function) for one in (act(town, "b"), act(town, "c"))]
+    play = Play("p", State, [Scene("s", [Scene(name, plain)]), Act("z", act(town, "z").function)])
+    app.add(play)
+    town.broken.add("z")
+    async with world(app) as w:
+        run = await w.begin(play, State())
+        town.broken.clear()
+        town.done.clear()
+        await run.retry(f"s/{name}/c")
+        await w.settle()
+        assert town.done == ["c", "z"]
+        assert (await run.result()).log == ["b", "c", "z"]
+
+
+async def test_no_retry_begins_at_a_mark_of_another(world: Any, app: App, town: Town) -> None:
+    play = Play("p", State, [act(town, "a")])
+    app.add(play)
+    town.broken.add("a")
+    async with world(app) as w:
+        run = await w.begin(play, State())
+        await run.retry()
+        await w.settle()
+        with pytest.raises(Conflict, match="has no step at '!retry#1'") as refused:
+            await run.retry("!retry#1")
+        assert str(refused.value).endswith("it has: a")
 
 
 async def test_a_new_answer_reaches_the_branches_after_it(world: Any, app: App, town: Town) -> None:

@@ -61,6 +61,8 @@ cloudevents_values_max = 200_000
 # An attribute of a CloudEvent is a name, an id or a link; anything longer belongs into its data.
 cloudevent_attribute_bytes_max = 4096
 
+# Versions of a workflow, which every JSON reader carries exactly: a count, or a date with its time of day.
+version_max = 10**15
 # A generation is replayed whole, so its steps bound the time of a replay. Then: `continue_as`.
 steps_per_generation_max = 50_000
 # Streams of one run: they are named in code. What is made from data belongs into the items.

@@ -1,25 +1,29 @@
 """How far the branches of a replay have come in what is recorded of them.
 
 A branch is on record with more than it has asked for if there is more of itself, of branches that it began, or of those
-that wait for it. What others beside it have done says nothing: each goes at its own pace. Nor does what an operator's
-retry has freed from its order, once its branch has begun: it may never be asked for again.
+that wait for it; or of branches of these that have not begun yet: of a later gather, or of the same one, if only so
+many may run at once and the next begins when another ends. What others beside it have done says nothing: each goes at
+its own pace. Nor does what an operator's retry has freed from its order, once its branch has begun: it may never be
+asked for again.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import msgspec
 
 from perdure.model.records import StepRecord, branch_of
 from perdure.runtime.history import decode_spec
 
+_none: set[str] = set()
 _decode_paths = msgspec.json.Decoder(list[str]).decode
 
 
 class Frontier:
     """Recorded calls that the code has not asked for yet, counted by branch."""
 
-    __slots__ = ("_below", "_calls", "_loose", "_own")
+    __slots__ = ("_below", "_calls", "_loose", "_own", "_to_begin")
 
     def __init__(self, steps: Iterable[StepRecord], loose: Iterable[str] = ()) -> None:
         self._calls = dict(_recorded_calls(steps))  # the branch of each path
@@ -29,6 +33,12 @@ class Frontier:
         for branch, count in self._own.items():
             for one in _outwards(branch):
                 self._below[one] += count
+        # By branch: those directly inside it that are on record and have not begun yet.
+        self._to_begin: dict[str, set[str]] = {}
+        for path, branch in self._calls.items():
+            if branch and path not in self._loose:
+                for inside, around in pairwise(_outwards(branch)):
+                    self._to_begin.setdefault(around, set()).add(inside)
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -43,6 +53,7 @@ class Frontier:
 
     def begin(self, branch: str) -> None:
         """The code has begun this branch."""
+        self._to_begin.get(_around(branch), _none).discard(branch)
         for path in [one for one in self._loose if one.startswith(branch)]:
             self._loose.discard(path)
             self.ask(path)
@@ -51,15 +62,19 @@ class Frontier:
         """Whether this branch went on from where it is."""
         if self._below[branch] > 0:
             return True
-        return any(self._own[one] > 0 for one in _outwards(branch))
+        return any(self._own[one] > 0 or self._to_begin.get(one) for one in _outwards(branch))
 
 
 def _outwards(branch: str) -> Iterator[str]:
     """A branch and all around it."""
     yield branch
     while branch:
-        branch = branch_of(branch[:-2])  # without its own "]/"
+        branch = _around(branch)
         yield branch
+
+
+def _around(branch: str) -> str:
+    return branch_of(branch[:-2])  # without its own "]/"
 
 
 def _recorded_calls(steps: Iterable[StepRecord]) -> Iterator[tuple[str, str]]:

@@ -14,19 +14,24 @@ from perdure.errors import NonDeterminism
 from perdure.model.records import Condition, StepRecord, WaitSpec, branch_of
 from perdure.runtime.calls import Durable, WaitCall
 
+# How many calls an error names.
+_told_max = 3
+
 decode_spec = msgspec.json.Decoder(WaitSpec).decode
 
 
 class History:
-    """The records of one generation. `ahead` are completed and not yet replayed; `begun` are not complete."""
+    """The records of one generation. `ahead` are completed and not yet replayed; `begun` are not complete; `abandoned`
+    are paths that a branch has left for good."""
 
-    __slots__ = ("_loose", "ahead", "begun")
+    __slots__ = ("_loose", "abandoned", "ahead", "begun")
 
     def __init__(self, steps: list[StepRecord]) -> None:
         # Marks of `ctx.patched` are looked up by name, in no order: nobody stands at one.
         done = [one for one in steps if one.state in ("done", "failed") and one.kind != "patch"]
         self.ahead: deque[StepRecord] = deque(sorted(done, key=lambda one: one.seq))
         self.begun = {one.path: one for one in steps if one.state in ("open", "retrying")}
+        self.abandoned = {one.path for one in steps if one.state == "abandoned"}
         # A retry mark made at seq m for a failure at seq f: the order of what lies between binds no more.
         self._loose = [
             (msgspec.json.decode(one.value or "0", type=int), one.seq)
@@ -76,8 +81,17 @@ def _told(conditions: Iterable[Condition]) -> str:
 
 def unasked(record: StepRecord, standing: list[Durable[object]]) -> NonDeterminism:
     """The mismatch when no branch asks for the next record."""
-    if standing:
-        asked = ", ".join(f"{one.kind} {one.name!r} at {one.path!r}" for one in standing[:3])
-    else:
-        asked = "the end of the workflow"
-    return NonDeterminism(record.path, f"{record.kind} {record.name!r}", asked)
+    own = branch_of(record.path)
+    # What stands in the branch of the record stands in its place; then those inside it, then those around it.
+    near = sorted(standing, key=lambda one: _distance(own, branch_of(one.path)))
+    asked = ", ".join(f"{one.kind} {one.name!r} at {one.path!r}" for one in near[:_told_max])
+    if len(near) > _told_max:
+        asked += f" and {len(near) - _told_max} more"
+    recorded = f"{record.kind} {record.name!r}"
+    return NonDeterminism(record.path, recorded, asked or "the end of the workflow")
+
+
+def _distance(own: str, branch: str) -> int:
+    if branch == own:
+        return 0
+    return 1 if branch.startswith(own) else 2 if own.startswith(branch) else 3

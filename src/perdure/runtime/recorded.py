@@ -10,6 +10,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.errors import NonDeterminism, PerdureError, Undecodable
 from perdure.model import limits
@@ -53,6 +54,7 @@ class Recorded(Branches):
         "_posted",
         "_resting",
         "_standing",
+        "_untold",
         "now",
         "replaying",
         "retries",
@@ -82,6 +84,7 @@ class Recorded(Branches):
         self._fresh: list[Durable[Any]] | None = None  # stood at in this turn, not yet acted on
         self._loose: dict[str, StepRecord] | None = None  # that a retry freed from their old order
         self._left: set[str] | None = None  # paths whose branch was cancelled there
+        self._untold: set[str] | None = None  # paths where a branch is to be told of a cancel yet
         self._closed: list[str] | None = None  # paths of waits that were left, to be told
         self._posted: set[str] | None = None  # paths of steps and sends whose record is under way
         self._bodies: dict[str, StepCall[Any]] = {}  # whose bodies are in flight
@@ -160,7 +163,10 @@ class Recorded(Branches):
         if known is not None:
             check_same(asked, known)
         loose = self._loose.pop(asked.path, None) if self._loose is not None else None
-        if loose is None:
+        if self._untold is not None and asked.path in self._untold:
+            self._untold.discard(asked.path)
+            self._cancel_at(asked)
+        elif loose is None:
             self._note_fresh(asked)
         else:
             check_same(asked, loose)
@@ -238,10 +244,26 @@ class Recorded(Branches):
             while history.ahead and self._failure is None:
                 self._replay_one(history, history.ahead.popleft())
                 self._drain()
+            if self._failure is None:
+                self._check_left(history)
         except NonDeterminism as error:
             self._failure = error
         self._history = None
         self.replaying = False
+
+    def _check_left(self, history: History) -> None:
+        """What is recorded and not complete must be where the code stands, too: or both would go on.
+
+        A wait that nobody asks for would still be ended, and what it was given be lost, or contradict what the code has
+        done instead; a call that its branch has left for good cannot be made again.
+        """
+        for path, record in history.begun.items():
+            if path not in self._standing and not (self._left and path in self._left):
+                raise unasked(record, list(self._standing.values()))
+        for path in history.abandoned.intersection(self._standing):
+            call = self._standing[path]
+            left = f"that the branch left {call.kind} {call.name!r}"
+            raise NonDeterminism(path, left, f"{call.kind} {call.name!r} again")
 
     def _replay_one(self, history: History, record: StepRecord) -> None:
         call = self._standing.get(record.path)
@@ -301,11 +323,25 @@ class Recorded(Branches):
         for path in msgspec.json.decode(done.value or "[]", type=list[str]):
             call = self._standing.get(path)
             if call is not None:
-                call.branch.told = True
-                self._abandon(call)
-                self._let_run(call.branch, None, asyncio.CancelledError())
+                self._cancel_at(call)
+            elif isinstance(done, StepRecord) and self._history is not None:
+                self._miss_cancel(self._history, done, path)
         self._closed = closed  # without those: the store closed them with the record
         self._drain()
+
+    def _cancel_at(self, call: Durable[Any]) -> None:
+        call.branch.told = True
+        self._abandon(call)
+        self._let_run(call.branch, None, asyncio.CancelledError())
+
+    def _miss_cancel(self, history: History, cancel: StepRecord, path: str) -> None:
+        """A branch was told of the cancel there, and none stands there now: one may come, after a retry."""
+        if not history.is_loose(cancel):
+            raise unasked(
+                replace(cancel, path=path, name="told there"), list(self._standing.values())
+            )
+        self._untold = self._untold or set()
+        self._untold.add(path)
 
     def _rest(self, call: StepCall[Any], failed_attempt: int) -> None:
         """The next attempt comes when the store says that the pause is over."""

@@ -9,8 +9,8 @@ The documents are those of `run.export()`. They are replayed against the app's c
 import asyncio
 import json
 import os
-import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,12 @@ def _documents(given: Any) -> Iterator[tuple[str, Any]]:
     path = Path(given)
     if not path.exists():
         raise BadValue("history", str(path), "is no file and no folder")
-    for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
+    inside = (one for one in path.glob("*.json") if not one.is_dir())
+    for file in sorted(inside) if path.is_dir() else [path]:
         try:
             held = json.loads(file.read_bytes())
+        except RecursionError:
+            held = BadDocument("is no document: it nests too deep")
         except ValueError as error:
             held = BadDocument(f"is no JSON: {error}")
         for one in held if isinstance(held, list) else [held]:
@@ -117,15 +120,8 @@ def _documents(given: Any) -> Iterator[tuple[str, Any]]:
 
 def _in_a_loop(app: App, source: str, given: Any) -> ReplayedRun | NotReplayed:
     """In a thread with a loop of its own: whoever calls may be in one."""
-    outcomes: list[ReplayedRun | NotReplayed] = []
-
-    def work() -> None:
-        outcomes.append(asyncio.run(_replay(app, source, given)))
-
-    thread = threading.Thread(target=work, name="perdure-replay")
-    thread.start()
-    thread.join()
-    return outcomes[0]
+    with ThreadPoolExecutor(1, "perdure-replay") as thread:
+        return thread.submit(asyncio.run, _replay(app, source, given)).result()
 
 
 async def _replay(app: App, source: str, given: Any) -> ReplayedRun | NotReplayed:

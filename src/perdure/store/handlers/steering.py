@@ -153,7 +153,9 @@ def _to_be_done_anew(
         return named
     if error.redo and named is None:
         again = [one for one in living if one.path in error.redo]
-        return again, min((one.seq for one in again), default=0), steps
+        since = min((one.seq for one in again), default=0)
+        # Who was cancelled for the failure stands there again until the roll-back is through.
+        return [*again, *(one for one in living if one.state == "abandoned")], since, steps
     starts = [one for one in (failed, named) if one is not None]
     newest = max((one.seq for one in living), default=0)
     since = min((one.seq for one in starts), default=newest)
