@@ -1,6 +1,7 @@
 """Plays: every kind of part on every store, its state at any time, its signals, and what the ledger is told."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -1201,3 +1202,106 @@ async def test_a_wait_whose_time_is_over_takes_nothing_while_the_run_is_paused(
         await run.resume()
         await w.settle()
         assert (await run.result()).log == ["gave up"]
+
+
+# --- whenever the process dies ---
+
+
+def long_play(calls: Calls) -> Play[Order]:
+    """Every kind of part: signals in time and too late, a saga in a chorus, one that is undone if `fall` fails."""
+
+    def doing(name: str, change: Callable[[Any], object] | None = None, **options: Any) -> Act[Any]:
+        undo = calls.act(f"undo {name}", None if change is None else lambda state: None)
+        return Act(name, calls.act(name, change), compensate=undo, **options)
+
+    side = Scene("side", [doing("mail", lambda s: setattr(s, "mailed", True))], saga=True)
+    return Play(
+        "long",
+        Order,
+        [
+            doing("reserve"),
+            Scene("ask", [Signal("ok", Approval, on_receive=apply_approval)], saga=True),
+            Signal("late", str, timeout="1h", on_timeout=give_up),
+            Chorus("both", [side, Sleep("rest", lambda state: "1m")]),
+            Call("double", double, input=lambda s: (s.total, "twice"), on_result=take_double),
+            Cue("large", lambda s: "yes" if is_large(s) else "no", {"yes": doing("pack"), "no": None}),
+            Act("fall", calls.act("fall"), condition=lambda s: s.id.startswith("bad")),
+            Signal("end", str, condition=lambda s: s.id.startswith("cancelled")),
+        ],
+    )  # fmt: skip
+
+
+def take_double(ctx: StepInfo, state: Order, result: str) -> None:
+    state.log.append(result)
+
+
+async def live(w: Any, play: Any, run_id: str) -> Any:
+    """All that is done about a run, again after a crash."""
+    run = await w.app.start(play, Order(id=run_id, total=2000), id=run_id)
+    await w.settle()
+    await w.app.signal(run_id, "ok", Approval(ok=True, by="ann"), key="ok")
+    await w.settle()
+    for _ in range(2):
+        await w.advance("1h")
+    if run_id.startswith("cancelled") and await run.status() == "waiting":
+        await run.cancel()
+        await w.settle()
+    return run
+
+
+def die_at(w: Any, run_id: str, place: str, number: int) -> asyncio.Event:
+    """Have the process stop around the commit of this number that changes the run."""
+    died, apply = asyncio.Event(), w.store.apply
+    left = number
+
+    async def dying(batch_id: str, batch: Any, *rest: Any) -> Any:
+        nonlocal left
+        left -= any(getattr(op, "run_id", None) == run_id for op in batch)
+        if left > 0 or died.is_set():
+            return await apply(batch_id, batch, *rest)
+        if place == "after":
+            await apply(batch_id, batch, *rest)
+        died.set()
+        await asyncio.Event().wait()
+
+    w.store.apply = dying
+    w.revive = lambda: setattr(w.store, "apply", apply)
+    return died
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("end", ["completed", "bad", "cancelled"])
+async def test_a_play_ends_in_the_same_state_whenever_the_process_dies(
+    world: Any, app: App, place: str, end: str
+) -> None:
+    calls = Calls()
+    calls.failing.add("fall")
+    play = long_play(calls)
+    app.add(play)
+    ends: list[Any] = []
+    for number in itertools.count(1):
+        run_id = f"{end}-{number}"
+        async with world(app) as w:
+            died = die_at(w, run_id, place, number)
+            life = asyncio.create_task(live(w, play, run_id))
+            dies = asyncio.create_task(died.wait())
+            await asyncio.wait([life, dies], return_when=asyncio.FIRST_COMPLETED)
+            dies.cancel()
+            killed = died.is_set()
+            w.revive()
+            if killed:
+                await w.crash()
+            else:
+                ends.append(await ended(await life))
+        if not killed:
+            break
+        async with world(app) as w:
+            ends.append(await ended(await live(w, play, run_id)))
+    assert number > 10
+    assert all(one == ends[-1] for one in ends), ends
+
+
+async def ended(run: Any) -> Any:
+    """How a run has ended, and what it has on record."""
+    state = await run.get("state")
+    return await run.status(), state.log, state.mailed, [one.path for one in await run.history()]
