@@ -1,8 +1,8 @@
 """Questions to a run: a signal that is answered.
 
-The verb of `App` that sends a signal and waits for what workflow code says to it with `ctx.reply`. Answers are items of
-a stream of the run that only the engine writes to: so they survive what the run survives, reach any process, and one
-that came while nobody listened is found again by the key of the question.
+The verb of `App` that sends a signal and waits for what workflow code says to it with `ctx.reply`. An answer is stored
+under the id of its signal: so it survives what the run survives, reaches any process, nobody reads what others were
+answered, and one that came while nobody listened is found again by the key of the question.
 """
 
 # ruff: noqa: ASYNC109 (timeout is the API's word)
@@ -10,27 +10,28 @@ that came while nobody listened is found again by the key of the question.
 import asyncio
 import functools
 from collections.abc import Callable
-from contextlib import aclosing
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from perdure.channels import Plain, Signal
 from perdure.engine import Engine
-from perdure.errors import RunFinished, RunNotFound, SignalLost, Undecodable
-from perdure.following import last_position, pages
+from perdure.errors import NotRunning, RunFinished, RunNotFound, SignalLost, Undecodable
+from perdure.following import hears, look_every_s
+from perdure.model.clock import Clock
 from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
+from perdure.model.keys import reply_scope
 from perdure.model.outcomes import Duplicate
+from perdure.model.records import RunRecord, StepRecord
 from perdure.model.status import TERMINAL
-from perdure.model.streams import REPLIES, Reply
+from perdure.model.streams import REPLIES
 from perdure.sending import accepted, send_op
 from perdure.views import signal_status
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_decode = msgspec.json.Decoder(Reply).decode
 # What becomes of a signal that nobody can answer any more.
 _lost = frozenset({"replaced", "expired", "discarded", "rejected", "dead_letter"})
 
@@ -38,6 +39,7 @@ _lost = frozenset({"replaced", "expired", "discarded", "rejected", "dead_letter"
 class Asking:
     """What an App can ask of runs."""
 
+    _clock: Clock
     _engine: Callable[[], Engine]
 
     @overload
@@ -105,7 +107,7 @@ class Asking:
         replaced or expires before it is handled, and TimeoutError: then the answer may still come. The same `key`, with
         the same payload, asks for the same answer again and sends nothing twice.
         """
-        question = _Question(self._engine(), codec_for(type, where="the reply"))
+        question = _Question(self._engine(), self._clock, codec_for(type, where="the reply"))
         ask = functools.partial(question.ask, run_id, signal, payload, key, path)
         if timeout is None:
             return await ask()
@@ -122,12 +124,16 @@ class Asking:
 class _Question:
     """One question on its way."""
 
-    def __init__(self, engine: Engine, codec: Codec) -> None:
+    def __init__(self, engine: Engine, clock: Clock, codec: Codec) -> None:
         self._engine = engine
+        self._store = engine.store
+        self._clock = clock
         self._codec = codec
         self._run_id = ""
         self._name = ""
         self._signal_id = ""
+        # The generation of the run that has received it, as far as is known; most runs have no other than the first.
+        self._received_in = 0
 
     async def ask(
         self, run_id: str, signal: Any, payload: Any, key: str | None, path: str | None
@@ -135,46 +141,83 @@ class _Question:
         engine = self._engine
         op = await send_op(engine, run_id, signal, payload, key, path, True)
         self._run_id, self._name = op.run_id, op.name
-        # Before it is sent: the answer may be there before we look.
-        after = await last_position(engine.store, op.run_id, REPLIES)
         sent = accepted(await engine.coordinator.submit(op), op.name, op.run_id)
-        if isinstance(sent, Duplicate):  # it may have been answered long ago
-            sent, after = sent.of, 0
-        self._signal_id = sent.signal_id
-        return await self._answer(after)
+        again = isinstance(sent, Duplicate)
+        self._signal_id = sent.of.signal_id if isinstance(sent, Duplicate) else sent.signal_id
+        return await self._answer(again)
 
-    async def _answer(self, after: int) -> Any:
-        engine, run_id = self._engine, self._run_id
-        reading = pages(
-            engine.store, engine.coordinator.hub, run_id, REPLIES, after, on_idle=self._check
-        )
-        async with aclosing(reading) as found:
-            async for page in found:
-                for row in page:
-                    reply = _decode(row.item)
-                    if reply.signal_id == self._signal_id:
-                        return self._value(reply)
-        run = await engine.store.run(run_id)
-        if run is None:
-            raise RunNotFound(run_id)
-        raise RunFinished(run_id, run.status)
+    async def _answer(self, again: bool) -> Any:
+        """Look, and again whenever something is heard, or nothing for a while."""
+        hub, every_s = self._engine.coordinator.hub, look_every_s(self._store)
+        has_ended, is_idle = False, again
+        if again:  # it may have been answered long ago
+            self._received_in = -1
+        with hub.listening(self._signal_id, self._run_id) as heard:
+            while True:
+                if hub.closed:
+                    raise NotRunning(f"the app was closed while run {self._run_id!r} was asked")
+                heard.clear()
+                reply = await self._reply()
+                if reply is not None:
+                    return self._value(reply)
+                run = await self._store.run(self._run_id)
+                if run is None:
+                    raise RunNotFound(self._run_id)
+                if has_ended:
+                    raise RunFinished(self._run_id, run.status)
+                has_ended = run.status in TERMINAL
+                if has_ended:
+                    continue  # what it has answered is there by now: look once more
+                if is_idle:
+                    await self._check(run)
+                is_idle = not await hears(heard, every_s)
 
-    def _value(self, reply: Reply) -> Any:
+    async def _reply(self) -> str | None:
+        now = self._store.clock(self._clock).now()
+        found = await self._store.used_key(reply_scope(self._run_id), self._signal_id, now)
+        return None if found is None else msgspec.json.decode(found.answer, type=str)
+
+    def _value(self, reply: str) -> Any:
         try:
-            return self._codec.decode(bytes(reply.value))
+            return self._codec.decode(reply)
         except BadPayload as error:
             raise Undecodable(f"the reply to signal {self._name!r}", str(error)) from error
 
-    async def _check(self) -> None:
-        """Whether anybody can still answer it. What the end of the run does to it is found by that."""
-        store = self._engine.store
-        found = await store.signal(self._signal_id)
+    # --- whether anybody can still answer ---
+
+    async def _check(self, run: RunRecord) -> None:
+        """Raises SignalLost if not. What the end of the run does to a signal is found by that."""
+        found = await self._store.signal(self._signal_id)
         status = None if found is None else signal_status(found)
-        if status is None or status.state not in _lost:
+        state = None if status is None else status.state
+        if state == "buffered":
             return
-        run = await store.run(self._run_id)
-        if run is not None and run.status not in TERMINAL:
-            raise SignalLost(self._signal_id, self._name, self._run_id, status.state)
+        if state not in _lost:
+            if self._received_in == run.generation:
+                return
+            # Once for each generation, and not at all for most questions: it reads a whole history.
+            state = await self._became(run)
+        now = await self._store.run(self._run_id)
+        if now is None or now.status in TERMINAL or now.generation != run.generation:
+            return
+        if state is not None and await self._reply() is None:
+            raise self._no_more(state)
+
+    async def _became(self, run: RunRecord) -> str | None:
+        """What became of a signal that is not buffered: code answers what its own generation has received."""
+        received = False
+        for step in await self._store.history(self._run_id):
+            if step.generation == run.generation:
+                if _answers(step, self._signal_id):
+                    return "forgotten"  # if the answer is not there
+                received = received or step.taken_id == self._signal_id
+        if not received:
+            return "left"
+        self._received_in = run.generation
+        return None
+
+    def _no_more(self, state: str) -> SignalLost:
+        return SignalLost(self._signal_id, self._name, self._run_id, state)
 
     def too_late(self, timeout: Duration, key: str | None) -> str:
         if not self._signal_id:
@@ -191,3 +234,8 @@ class _Question:
             f"run {self._run_id!r} has not answered signal {self._name!r} within {timeout}; the signal was sent, and "
             f"the reply may still come: {again}"
         )
+
+
+def _answers(step: StepRecord, signal_id: str) -> bool:
+    is_reply = (step.kind, step.name) == ("publish", REPLIES)
+    return is_reply and step.value == msgspec.json.encode(signal_id).decode()

@@ -222,15 +222,21 @@ class SignalClosed(PerdureError):
         super().__init__(f"run {run_id!r} takes no {name!r} any more: {why}; nothing was stored")
 
 
+_how_lost = {
+    "left": "the generation of the run that received it has ended",
+    "forgotten": "the answer to it is no longer kept",
+}
+
+
 class SignalLost(PerdureError):
-    """app.ask: the signal was accepted, and no answer will come any more: it was replaced, has expired, or no wait
-    could take it."""
+    """app.ask: the signal was accepted, and no answer will come any more: it was replaced, has expired, no wait could
+    take it, its run has gone on as another ("left"), or the answer is older than is kept ("forgotten")."""
 
     def __init__(self, signal_id: str, name: str, run_id: str, state: str) -> None:
         self.signal_id, self.name, self.run_id, self.state = signal_id, name, run_id, state
-        how = state.replace("_", " ")
+        how = _how_lost.get(state) or f"is {state.replace('_', ' ')}"
         super().__init__(
-            f"signal {name!r} to run {run_id!r} was accepted as {signal_id!r} and is {how} by now: nobody will answer "
+            f"signal {name!r} to run {run_id!r} was accepted as {signal_id!r} and {how} by now: nobody will answer "
             'it. Ask again with another key; a signal that several ask by is best declared with buffer="all"'
         )
 

@@ -5,7 +5,7 @@ them is a slow look at the store, which is the truth. Nothing is written, and no
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -16,11 +16,9 @@ from perdure.model.clock import to_datetime
 from perdure.model.codec import BadPayload, Codec
 from perdure.model.records import StreamItemRecord
 from perdure.model.status import TERMINAL
-from perdure.model.streams import REPLIES
 from perdure.store.base import Store
 from perdure.views import StreamInfo, StreamItem
 
-# How long a reader that hears nothing waits before it looks.
 _look_every_s = 2.0
 _look_soon_s = 0.5  # where no hints come
 
@@ -49,16 +47,15 @@ async def pages(
     stream: str,
     after: int,
     *,
-    follow: bool = True,
-    on_idle: Callable[[], Awaitable[None]] | None = None,
+    follow: bool,
 ) -> AsyncGenerator[list[StreamItemRecord], None]:
-    """What a run publishes to a stream, as it comes; `on_idle` is asked when nothing was heard of for a while."""
+    """What a run publishes to a stream, as it comes."""
     if await store.run(run_id) is None:
         raise RunNotFound(run_id)
     upto = limits.int_max if follow else await last_position(store, run_id, stream)
-    every_s = _look_every_s if store.sends_hints else _look_soon_s
+    every_s = look_every_s(store)
     has_ended = False
-    with hub.listening(run_id) as heard:
+    with hub.listening(run_id, run_id) as heard:
         while after < upto:
             if hub.closed:
                 raise NotRunning(
@@ -73,8 +70,8 @@ async def pages(
                 return
             elif await _has_ended(store, run_id):
                 has_ended = True  # all that it has published is there by now: look once more
-            elif not await _hears(heard, every_s) and on_idle is not None:
-                await on_idle()
+            else:
+                await hears(heard, every_s)
 
 
 async def last_position(store: Store, run_id: str, stream: str) -> int:
@@ -89,7 +86,6 @@ async def infos(store: Store, run_id: str) -> list[StreamInfo]:
     return [
         StreamInfo(name=one.stream, first=one.first, last=one.last)
         for one in await store.streams(run_id)
-        if one.stream != REPLIES
     ]
 
 
@@ -98,7 +94,12 @@ async def _has_ended(store: Store, run_id: str) -> bool:
     return run is None or run.status in TERMINAL
 
 
-async def _hears(heard: asyncio.Event, within_s: float) -> bool:
+def look_every_s(store: Store) -> float:
+    """How long one who hears nothing waits before it looks."""
+    return _look_every_s if store.sends_hints else _look_soon_s
+
+
+async def hears(heard: asyncio.Event, within_s: float) -> bool:
     try:
         async with asyncio.timeout(within_s):
             return await heard.wait()

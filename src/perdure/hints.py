@@ -35,7 +35,7 @@ class Hints:
                 self._call(wake)
             case "ended":
                 self._call(wake)
-                self._coordinator.hub.rouse(wake.run_id)
+                self._coordinator.hub.rouse("ended", wake.run_id)
                 self._upkeep.on_ended(wake.run_id)
             case "events":
                 self._store.head = max(self._store.head, wake.at)

@@ -225,8 +225,11 @@ async def test_a_branch_begins_with_what_the_code_around_it_received(
         await w.advance("2s")
         assert await first == "asked before"
         await run.result()
-        replies = await w.store.stream_items(run.id, REPLIES, 0, 10)
-        assert [one.path for one in replies] == ["gather[1]/reply", "gather[0]/reply", "reply"]
+        assert await _replies(run) == ["gather[1]/reply", "gather[0]/reply", "reply"]
+
+
+async def _replies(run: RunHandle[Any]) -> list[str]:
+    return [one.path for one in await run.history() if one.name == REPLIES]
 
 
 async def _waits_for(run: RunHandle[Any], target: str) -> bool:
@@ -336,8 +339,7 @@ async def test_too_late_says_what_was_done_and_how_to_ask_again(
         assert await w.app.ask(run.id, question, 3, key="k") == 6
         await w.settle()
         assert await run.buffered() == []
-        replies = await w.store.stream_items(run.id, REPLIES, 0, 10)
-        assert len(replies) == 2  # each question once
+        assert len(await _replies(run)) == 2  # each question once
 
 
 async def test_a_key_finds_the_answer_after_the_run_has_ended(
@@ -430,18 +432,160 @@ async def test_an_answer_that_cannot_be_stored_is_an_error_of_the_code(
         assert await w.app.ask(run.id, question, 1) == "sorry"
 
 
-async def test_answers_are_bounded_as_any_stream(
+async def test_answers_are_no_stream(
     world: Worlds, app: App, oracle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Streams are trimmed, whoever reads them: who asks must not be too late for what was said to it."""
     monkeypatch.setattr(limits, "stream_items_max", 3)
+    monkeypatch.setattr(limits, "stream_bytes_max", 3)
     monkeypatch.setattr(limits, "streams_per_run_max", 0)
     async with world(app) as w:
         run = await w.begin(oracle)
         for number in range(1, 8):
             assert await w.app.ask(run.id, question, number, key=f"k{number}") == 2 * number
-        assert await w.app.ask(run.id, question, 6, key="k6") == 12
+        for number in range(1, 8):
+            assert await w.app.ask(run.id, question, number, key=f"k{number}") == 2 * number
+
+
+async def test_large_answers_that_are_given_at_once_are_all_heard(world: Worlds, app: App) -> None:
+    """More of them than a stream keeps, all before anybody who asked has looked."""
+    large = "x" * 900_000
+
+    @app.workflow
+    async def desks(ctx: Context) -> None:
+        async def desk(number: int) -> None:
+            await ctx.wait(Signal(f"q{number}", int))
+            await ctx.wait(tick)
+            await ctx.reply(f"{number}{large}")
+
+        await ctx.gather(*map(desk, range(6)))
+        await ctx.wait(go)
+
+    async with world(app) as w:
+        run = await w.begin(desks)
+        asked = [asking(w, run.id, Signal(f"q{number}", int), 1) for number in range(6)]
+        await w.until(lambda: _all_wait_for(run, "tick", 6))
+        await w.emit("tick", 1)
+        assert [len(one) for one in await asyncio.gather(*asked)] == [900_001] * 6
+
+
+async def _all_wait_for(run: RunHandle[Any], target: str, count: int) -> bool:
+    return [one.target for one in await run.waiting()] == [target] * count
+
+
+async def test_an_answer_comes_back_as_it_was_given(world: Worlds, app: App) -> None:
+    """Also one that looks as if the store had something to fill in."""
+    said = {"position": 2**62, "after": 2**62 + 1, "answer": '{"position":4611686018427387905}'}
+
+    @app.workflow
+    async def odd(ctx: Context) -> None:
+        await ctx.wait(question)
+        await ctx.reply(said)
+
+    async with world(app) as w:
+        run = await w.begin(odd)
+        assert await w.app.ask(run.id, question, 1) == said
+
+
+async def test_an_answer_rouses_who_asked_for_it_and_nobody_else(
+    world: Worlds, app: App, oracle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_look_every_s", 60.0)
+    monkeypatch.setattr(following, "_look_soon_s", 60.0)
+    async with world(app) as w:
+        run = await w.begin(oracle)
+        looks: list[str] = []
+        look = w.store.used_key
+
+        async def counted(scope: str, key: str, now: int) -> Any:
+            looks.append(key)
+            return await look(scope, key, now)
+
+        monkeypatch.setattr(w.store, "used_key", counted)
+        asked = [asking(w, run.id, question, number) for number in range(1, 51)]
+        assert await asyncio.gather(*asked) == [2 * number for number in range(1, 51)]
+        assert len(looks) <= 100  # each once after it was sent, and once when it was answered
+
+
+async def test_an_answer_is_kept_for_a_day(
+    world: Worlds, app: App, oracle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(app) as w:
+        run = await w.begin(oracle)
+        assert await w.app.ask(run.id, question, 3, key="k") == 6
+        await w.advance("23h59m")
+        assert await w.app.ask(run.id, question, 3, key="k") == 6
+        await w.advance("2m")
+        with pytest.raises(SignalLost, match="the answer to it is no longer kept") as lost:
+            await asking(w, run.id, question, 3, key="k")
+        assert lost.value.state == "forgotten"
+        await w.settle()
+        assert await check_invariants(w.store) == []
+
+
+async def test_one_that_takes_longer_than_that_is_awaited_by_its_key(
+    world: Worlds, app: App
+) -> None:
+    @app.workflow
+    async def slow(ctx: Context) -> None:
+        number = await ctx.wait(question)
+        await ctx.sleep("30h")
+        await ctx.reply(number)
+        await ctx.wait(go)
+
+    async with world(app) as w:
+        run = await w.begin(slow)
         with pytest.raises(TimeoutError):
-            await w.app.ask(run.id, question, 1, key="k1", timeout=0.1)
+            await w.app.ask(run.id, question, 3, key="k", timeout=0.1)
+        await w.advance("29h")
+        again = asking(w, run.id, question, 3, key="k")
+        await w.until(lambda: _listens(w))
+        await w.advance("1h")
+        assert await again == 3
+
+
+async def test_what_a_generation_received_and_did_not_answer_nobody_will(
+    world: Worlds, app: App
+) -> None:
+    @app.workflow
+    async def forgetful(ctx: Context, again: bool) -> None:
+        if again:
+            await ctx.wait(question)
+            await ctx.continue_as(forgetful, False)
+        await ctx.reply(await ctx.wait(other))
+        await ctx.wait(go)
+
+    async with world(app) as w:
+        run = await w.begin(forgetful, True)
+        kept = asking(w, run.id, other, 5, key="kept")
+        await w.until(lambda: _buffered(run, 1))
+        with pytest.raises(SignalLost, match="generation of the run that received it") as lost:
+            await asking(w, run.id, question, 1, key="k")
+        assert lost.value.state == "left"
+        assert await kept == 5  # buffered for whichever generation
+        with pytest.raises(SignalLost):
+            await asking(w, run.id, question, 1, key="k")
+
+
+async def test_an_answer_survives_what_comes_after_it(world: Worlds, app: App) -> None:
+    """The generation that gave it, its history, the run."""
+
+    @app.workflow
+    async def fickle(ctx: Context, again: bool) -> None:
+        if not again:
+            await ctx.wait(go)
+            return
+        await ctx.reply(await ctx.wait(question))
+        await ctx.continue_as(fickle, False)
+
+    async with world(app) as w:
+        run = await w.begin(fickle, True)
+        await w.app.signal(run.id, question, 4, key="k")
+        await w.settle()
+        assert await w.app.ask(run.id, question, 4, key="k") == 4
+        await w.app.signal(run.id, go, 1)
+        await run.result()
+        assert await w.app.ask(run.id, question, 4, key="k") == 4
 
 
 async def test_who_asks_is_told_when_the_app_closes(world: Worlds, app: App, oracle: Any) -> None:

@@ -785,7 +785,7 @@ async def test_a_reader_that_goes_is_forgotten(world: Worlds, app: App, teller: 
 
 
 async def _listens(w: Stage, count: int) -> bool:
-    return len(w.coordinator.hub._listeners) == count
+    return len(w.coordinator.hub._listeners) == 2 * count  # for what it publishes, and for its end
 
 
 async def test_a_reader_that_is_late_goes_on_with_the_oldest_kept(

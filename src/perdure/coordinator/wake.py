@@ -91,8 +91,9 @@ class WakeHub:
             str, RunEnding
         ] = {}  # also some that no longer are, until they are asked for
         self._closed = False
-        # By run, who reads along what it publishes, and wants to know of its end.
-        self._listeners: dict[str, set[asyncio.Event]] = {}
+        # Who wants to know that a run has published something ("stream"; or that a signal was answered, by its id), or
+        # that it has ended.
+        self._listeners: dict[tuple[str, str], set[asyncio.Event]] = {}
 
     @property
     def closed(self) -> bool:
@@ -109,30 +110,37 @@ class WakeHub:
         return lambda: self._readers.remove(hear)
 
     @contextmanager
-    def listening(self, run_id: str) -> "Iterator[asyncio.Event]":
-        """An event that is set whenever the run has published something, or ended, as far as this process hears."""
+    def listening(self, stream: str, ended: str) -> "Iterator[asyncio.Event]":
+        """An event that is set whenever something has come of `stream`, or a run has ended, as far as we hear.
+
+        `stream` is a run that publishes, or a signal that is answered: of many who ask one run, one is roused by an
+        answer, and not all.
+        """
         heard = asyncio.Event()
-        self._listeners.setdefault(run_id, set()).add(heard)
+        places = (("stream", stream), ("ended", ended))
+        for place in places:
+            self._listeners.setdefault(place, set()).add(heard)
         try:
             yield heard
         finally:
-            listeners = self._listeners[run_id]
-            listeners.discard(heard)
-            if not listeners:
-                del self._listeners[run_id]
+            for place in places:
+                listeners = self._listeners[place]
+                listeners.discard(heard)
+                if not listeners:
+                    del self._listeners[place]
 
-    def rouse(self, run_id: str) -> None:
-        """Have those who read along look."""
-        for heard in self._listeners.get(run_id, ()):
+    def rouse(self, kind: str, name: str) -> None:
+        """Have those look who listen for it."""
+        for heard in self._listeners.get((kind, name), ()):
             heard.set()
 
     def rouse_all(self) -> None:
-        for run_id in self._listeners:
-            self.rouse(run_id)
+        for kind, name in self._listeners:
+            self.rouse(kind, name)
 
     def pass_on(self, wake: Wake) -> None:
         if self._listeners and wake.kind in ("stream", "ended"):
-            self.rouse(wake.run_id)
+            self.rouse(wake.kind, wake.run_id)
         if wake.kind == "ended":
             found = self._endings.get(wake.run_id)
             ending = None if found is None else found()

@@ -36,6 +36,11 @@ def decide_scope(run_id: str, approval_id: str) -> str:
     return f"decide/{run_id}/{approval_id}"
 
 
+def reply_scope(run_id: str) -> str:
+    """What a run has answered, by the id of the signal."""
+    return f"reply/{run_id}"
+
+
 def claim_scope(run_id: str) -> str:
     """The claims on one run. Its id may hold slashes, so it has the scope for itself."""
     return f"claim/{run_id}"

@@ -103,6 +103,11 @@ refused_send_chars_max = 4_000
 # How long the key of an event or an item is remembered. Retries of a producer come within days, not weeks.
 emit_key_us = 7 * 24 * 3600 * 1_000_000
 put_key_us = 7 * 24 * 3600 * 1_000_000
+# How long an answer to a signal is kept for who asked, or asks again with the same key. It may be as large as any
+# payload, so not as long as a mere key.
+reply_us = 24 * 3600 * 1_000_000
+# Keys that have run out are read before they are deleted, with such answers: so many bytes of them at once.
+expired_keys_bytes_max = 4 * 1024 * 1024
 # How long a consumer with dedupe remembers a key that it has dealt with.
 dedupe_key_us = 30 * 24 * 3600 * 1_000_000
 # Starts between the first event of a chain and the next start: what starts itself stops here.

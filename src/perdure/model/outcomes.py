@@ -234,7 +234,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     consumer: somebody steered the consumer, or changed the subscriptions.
     schedule: one was made or changed, or a tick of it may start now: it is due `at`.
     line: in the line of the pool `run_id` something may move, from `at` on.
-    stream: the run has published something.
+    stream: the run has published something; or the signal of this id, in place of a run's, was answered.
     events: the ledger has grown, up to the position `at`. Only from another process: here each commit shows it.
     look: another process has done something that nobody told of. Likewise.
 

@@ -1,4 +1,4 @@
-"""Streams: what is kept of one, and the reserved one that holds replies.
+"""Streams: what is kept of one, and what a reply says.
 
 Every store keeps the newest items of a stream, by one rule that needs no look at the items themselves: each knows how
 many bytes were published before it.
@@ -9,12 +9,13 @@ import msgspec
 from perdure.model import limits
 from perdure.model.records import StreamRecord
 
-# The stream of a run's answers to signals. No name of a user's can hold the mark.
+# The name of a step that answers a signal: nobody reads it along, whoever asked finds it by the signal. No name of a
+# user's can hold the mark.
 REPLIES = "!replies"
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """An item of that stream: which signal it answers, and with what."""
+    """What such a step hands over: which signal it answers, and with what."""
 
     signal_id: str
     value: msgspec.Raw

@@ -22,6 +22,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    KeyRecord,
     LineLook,
     OutboxRecord,
     ParkedRecord,
@@ -331,6 +332,10 @@ class Store(ABC):
     @abstractmethod
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         """Those of these keys that were used in that scope and have not run out."""
+
+    @abstractmethod
+    async def used_key(self, scope: str, key: str, now: int) -> KeyRecord | None:
+        """A key of that scope, unless it has run out."""
 
     @abstractmethod
     async def keys_have_expired(self, now: int) -> bool:

@@ -27,7 +27,7 @@ class Hint(msgspec.Struct, omit_defaults=True):
     consumers: list[str] = []
     schedule_at: int = 0  # when the first of the schedules that were changed is due
     lines: list[str] = []  # pools in whose line something may move
-    streams: list[str] = []  # runs that have published something
+    streams: list[str] = []  # runs that have published something, and signals that were answered
     # The numbers of the commits that it tells of, where a store counts them: so a loss is noticed.
     commits: list[int] = []
 

@@ -8,7 +8,19 @@ without harm.
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+import msgspec
+
 from perdure.model import keys, ops
+from perdure.model.streams import REPLIES
+
+
+class _Answered(msgspec.Struct, gc=False):
+    """Of a reply only which signal it answers: the rest is not read."""
+
+    signal_id: str
+
+
+_decode_answered = msgspec.json.Decoder(_Answered).decode
 
 
 class Wanted:
@@ -100,7 +112,10 @@ def _suspend(want: Wanted, op: ops.Suspend) -> None:
 
 def _record_send(want: Wanted, op: ops.RecordSend) -> None:
     _turn(want, op)
-    if op.kind == "publish":
+    if op.kind == "publish" and op.name == REPLIES:
+        answered = _decode_answered((op.value or "").encode()).signal_id
+        want.keys.add((keys.reply_scope(op.run_id), answered))
+    elif op.kind == "publish":
         want.streams.add(op.run_id)
     if op.send is not None:
         _looks[type(op.send)](want, op.send)

@@ -10,7 +10,6 @@ from perdure.model import limits, ops
 from perdure.model.outcomes import Counted, Fenced, Refusal, Wake
 from perdure.model.records import StreamItemRecord, StreamRecord
 from perdure.model.status import TERMINAL
-from perdure.model.streams import REPLIES
 from perdure.store.tables import Tables
 
 Items = Iterable[tuple[str, str]]  # stream, JSON
@@ -32,18 +31,18 @@ def publish(tables: Tables, op: ops.Publish) -> Counted | Fenced | Refusal:
 
 def _fitting(tables: Tables, op: ops.Publish) -> tuple[tuple[str, str], ...]:
     """The items before the first one of a stream too many: who is told of fewer than it sent sends the others again."""
-    names = {*tables.streams(op.run_id), REPLIES}
+    names = {*tables.streams(op.run_id)}
     for nth, (stream, _) in enumerate(op.items):
-        if stream not in names and len(names) > limits.streams_per_run_max:
+        if stream not in names and len(names) >= limits.streams_per_run_max:
             return op.items[:nth]
         names.add(stream)
     return op.items
 
 
 def one_too_many(tables: Tables, run_id: str, items: Items) -> Refusal | None:
-    """Why these cannot be published: the run would have too many streams. The one of replies does not count."""
+    """Why these cannot be published: the run would have too many streams."""
     known = tables.streams(run_id)
-    names = {*known, *(stream for stream, _ in items)} - {REPLIES}
+    names = {*known, *(stream for stream, _ in items)}
     new = sorted(names - known.keys())
     if not new or len(names) <= limits.streams_per_run_max:
         return None

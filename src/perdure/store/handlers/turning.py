@@ -37,7 +37,8 @@ from perdure.model.records import (
     WatcherRecord,
 )
 from perdure.model.status import TERMINAL
-from perdure.store.handlers import asking, ledger, queues, streaming, waiting
+from perdure.model.streams import REPLIES
+from perdure.store.handlers import asking, ledger, queues, replying, streaming, waiting
 from perdure.store.handlers.ending import cancel_is_ahead, completion_of, end_run
 from perdure.store.handlers.facts import move, tell
 from perdure.store.handlers.owning import start_run
@@ -299,6 +300,8 @@ def _publish(
 def _add_to_stream(
     tables: Tables, run: RunRecord, op: ops.RecordSend
 ) -> tuple[str | None, str | None]:
+    if op.name == REPLIES:
+        return replying.reply(tables, run.run_id, op.value or ""), None
     items = ((op.name, op.value or "null"),)
     refused = streaming.one_too_many(tables, run.run_id, items)
     if refused is not None:

@@ -198,6 +198,10 @@ class MemoryReads(Store):
         found = {one: self.tables.key(scope, one) for one in keys}
         return {at for at, one in found.items() if one is not None and _is_good(one, now)}
 
+    async def used_key(self, scope: str, key: str, now: int) -> KeyRecord | None:
+        found = self.tables.key(scope, key)
+        return found if found is not None and _is_good(found, now) else None
+
     async def keys_have_expired(self, now: int) -> bool:
         return any(not _is_good(one, now) for one in self.tables.keys.values())
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.model import limits
 from perdure.model.records import (
     RUNNER,
     EventRecord,
@@ -242,7 +243,8 @@ class Fetcher:
                 )
                 return decode_ids(row[0])
             case "expired_keys":
-                row = await self.row(connection, "expired_keys", now=self._now(), limit=args[0])
+                bounds = {"limit": args[0], "bytes_max": limits.expired_keys_bytes_max}
+                row = await self.row(connection, "expired_keys", now=self._now(), **bounds)
                 return decode_keys(row[0])
             case "started_under":
                 row = await self.row(connection, "started_under", root_id=args[0], limit=args[1])

@@ -278,10 +278,13 @@ select coalesce(json_agg(r.run_id), '[]') from (
 ) as r;
 
 -- name: expired_keys
--- Keys whose time has run out, the oldest first.
+-- Keys whose time has run out, the oldest first; one may hold a large answer, so not all of them at once.
 select coalesce(json_agg({key as json of k}), '[]') from (
-    select * from {schema}.keys as k where k.expires_at <= :now order by k.expires_at limit :limit
-) as k;
+    select k.*, sum(octet_length(k.answer)) over (order by k.expires_at, k.scope, k.key) as bytes_upto from (
+        select * from {schema}.keys as k where k.expires_at <= :now order by k.expires_at limit :limit
+    ) as k
+) as k
+where k.bytes_upto - octet_length(k.answer) < :bytes_max;
 
 -- name: started_under
 -- How many runs the chain of one event has started; counted no further than asked.
@@ -737,6 +740,11 @@ from unnest(:keys::text[]) as w (key) cross join lateral (
     select * from {schema}.keys as k where k.scope = :scope and k.key = w.key offset 0
 ) as k
 where k.expires_at is null or k.expires_at > :now;
+
+-- name: used_key
+-- One key, unless it has run out.
+select coalesce(json_agg({key as json of k}), '[]') from {schema}.keys as k
+where k.scope = :scope and k.key = :key and (k.expires_at is null or k.expires_at > :now);
 
 -- name: keys_have_expired
 -- One look at the low end of an index. (Not by `exists`: a planner that expects many would read the table for the first.)

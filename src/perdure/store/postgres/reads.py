@@ -13,6 +13,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    KeyRecord,
     LineLook,
     OutboxRecord,
     ParkedRecord,
@@ -206,6 +207,10 @@ class PostgresReads(Store):
             decoding.decode_ids, "known_keys", scope=scope, keys=list(keys), now=now
         )
         return set(found)
+
+    async def used_key(self, scope: str, key: str, now: int) -> KeyRecord | None:
+        found = await self._rows(decoding.decode_keys, "used_key", scope=scope, key=key, now=now)
+        return found[0] if found else None
 
     async def keys_have_expired(self, now: int) -> bool:
         return bool((await self._row("keys_have_expired", now=now))[0])

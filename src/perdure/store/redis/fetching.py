@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.model import limits
 from perdure.model.records import (
     RUNNER,
     ChannelRecord,
@@ -284,7 +285,9 @@ class Fetcher:
             case "finished":
                 return [walk("finished", args[1], moment(args[0]))]
             case "expired_keys":
-                return [("expired_keys", moment(self._now()), args[0])]
+                return [
+                    ("expired_keys", moment(self._now()), args[0], limits.expired_keys_bytes_max)
+                ]
             case "started_under":
                 return [("SCARD", key("root", args[0]))]
             case "consumer":

@@ -13,6 +13,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    KeyRecord,
     LineLook,
     OutboxRecord,
     ParkedRecord,
@@ -255,8 +256,13 @@ class RedisReads(Store):
         used = (decode_key(one) for one in found if one is not None)
         return {one.key for one in used if one.expires_at is None or one.expires_at > now}
 
+    async def used_key(self, scope: str, key: str, now: int) -> KeyRecord | None:
+        row = await self._one("HGET", self._key("keys"), key_field(scope, key))
+        found = None if row is None else decode_key(row)
+        return found if found is not None and (found.expires_at or now + 1) > now else None
+
     async def keys_have_expired(self, now: int) -> bool:
-        return bool(await self._one("expired_keys", moment(now), 1))
+        return bool(await self._one("expired_keys", moment(now), 1, 0))
 
     async def vitals(self, now: int) -> Vitals:
         due = ("ZLEXCOUNT", self._key("deadlines"), "-", f"({moment(now)}{LAST}")

@@ -1073,6 +1073,11 @@ select json_group_array(k.key) from json_each(:keys) as w
 cross join keys as k on k.scope = :scope and k.key = w.value
 where k.expires_at is null or k.expires_at > :now;
 
+-- name: used_key
+-- One key, unless it has run out.
+select json_group_array({key as json}) from keys
+where scope = :scope and key = :key and (expires_at is null or expires_at > :now);
+
 -- name: keys_have_expired
 -- One look at the low end of an index.
 select exists (select 1 from keys where expires_at <= :now);

@@ -23,6 +23,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    KeyRecord,
     LineLook,
     OutboxRecord,
     ParkedRecord,
@@ -58,6 +59,7 @@ from perdure.store.decoding import (
     decode_events,
     decode_ids,
     decode_items,
+    decode_keys,
     decode_letters,
     decode_lines,
     decode_numbers,
@@ -294,6 +296,11 @@ def line(sql: Statements, pool: str, after: tuple[int, str] | None, limit: int) 
 
     begin = (-(2**63), "") if after is None else after
     return in_parts(page, begin, limit, lambda last: (last.line_at or 0, last.run_id))
+
+
+def used_key(sql: Statements, scope: str, key: str, now: int) -> KeyRecord | None:
+    found = sql.records(decode_keys, "used_key", {"scope": scope, "key": key, "now": now})
+    return found[0] if found else None
 
 
 def known_keys(sql: Statements, scope: str, keys: list[str], now: int) -> set[str]:

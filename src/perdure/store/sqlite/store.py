@@ -23,6 +23,7 @@ from perdure.model.records import (
     DeferredRecord,
     EventRecord,
     ItemRecord,
+    KeyRecord,
     LineLook,
     OutboxRecord,
     ParkedRecord,
@@ -300,6 +301,9 @@ class SqliteStore(Store):
 
     async def line(self, pool: str, after: tuple[int, str] | None, limit: int) -> list[RunRecord]:
         return await self._read(reads.line, pool, after, limit)
+
+    async def used_key(self, scope: str, key: str, now: int) -> KeyRecord | None:
+        return await self._read(reads.used_key, scope, key, now)
 
     async def known_keys(self, scope: str, keys: Sequence[str], now: int) -> set[str]:
         return await self._read(reads.known_keys, scope, list(keys), now)

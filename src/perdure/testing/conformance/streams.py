@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.model import limits, ops
-from perdure.model.outcomes import Advanced, Counted, Fenced, Refusal
+from perdure.model.keys import reply_scope
+from perdure.model.outcomes import Advanced, Counted, Fenced, Refusal, TurnOutcome
 from perdure.model.streams import REPLIES
 from perdure.testing.conformance.driver import Driver, refused
 from perdure.testing.conformance.fixtures import Subject
@@ -15,6 +17,16 @@ from perdure.testing.conformance.words import done, signal, wait
 def told(d: Driver) -> list[str]:
     """The runs whose readers the last op has told."""
     return [one.run_id for one in d.heard[-1].wakes if one.kind == "stream"]
+
+
+async def reply(d: Driver, path: str, signal_id: str, value: str) -> TurnOutcome:
+    text = f'{{"signal_id":"{signal_id}","value":{value}}}'
+    return await d.add_to_stream("r1", path, REPLIES, text)
+
+
+async def said(d: Driver, signal_id: str) -> str | None:
+    found = await d.store.used_key(reply_scope("r1"), signal_id, d.clock.now())
+    return None if found is None else msgspec.json.decode(found.answer, type=str)
 
 
 class TestStreams(Subject):
@@ -201,19 +213,19 @@ class TestStreams(Subject):
         assert "'c'" in answer.detail
         assert await d.published("r1", "a") == [(1, "1")]
         assert await d.publish_items("r1", ("b", "3")) == Counted(1)
-        assert await d.publish_items("r1", (REPLIES, "4")) == Counted(1)
-        assert len(await d.store.streams("r1")) == 3
+        assert await d.publish_items("r1", ("b", "4"), ("a", "5"), ("c", "6")) == Counted(2)
+        assert len(await d.store.streams("r1")) == 2
 
     async def test_what_comes_before_a_stream_too_many_is_stored(
         self, d: Driver, monkeypatch: Any
     ) -> None:
         monkeypatch.setattr(limits, "streams_per_run_max", 2)
         await d.start("r1")
-        items = (("a", "1"), (REPLIES, "2"), ("b", "3"), ("a", "4"), ("c", "5"), ("a", "6"))
-        assert await d.publish_items("r1", *items) == Counted(4)
-        assert refused(await d.publish_items("r1", *items[4:])) == "too_many_streams"
+        items = (("a", "1"), ("b", "3"), ("a", "4"), ("c", "5"), ("a", "6"))
+        assert await d.publish_items("r1", *items) == Counted(3)
+        assert refused(await d.publish_items("r1", *items[3:])) == "too_many_streams"
         assert await d.published("r1", "a") == [(1, "1"), (2, "4")]
-        assert [one.stream for one in await d.store.streams("r1")] == [REPLIES, "a", "b"]
+        assert [one.stream for one in await d.store.streams("r1")] == ["a", "b"]
 
     async def test_code_that_wants_one_more_is_told_so_on_every_replay(
         self, d: Driver, monkeypatch: Any
@@ -291,6 +303,42 @@ class TestStreams(Subject):
         assert (await d.prune(finished_before=d.clock.now())).count == 1
         assert (await d.store.streams("r1"), await d.published("r1", "a")) == ([], [])
         assert await d.published("r2", "a") == [(1, "1")]
+
+    # --- answers to signals ---
+
+    async def test_an_answer_is_found_by_its_signal(self, d: Driver) -> None:
+        await d.start("r1")
+        answer = await reply(d, "reply", "s1", '{"position":4611686018427387904}')
+        assert isinstance(answer, Advanced)
+        assert [(one.state, one.value) for one in answer.completions] == [("done", '"s1"')]
+        assert told(d) == ["s1"]
+        assert await said(d, "s1") == '{"position":4611686018427387904}'
+        assert await said(d, "s2") is None
+        assert await d.store.streams("r1") == []
+
+    async def test_the_first_answer_counts(self, d: Driver) -> None:
+        await d.start("r1")
+        await reply(d, "reply", "s1", "1")
+        await reply(d, "reply#2", "s1", "2")
+        assert told(d) == []
+        assert await said(d, "s1") == "1"
+
+    async def test_answers_are_kept_for_a_day_and_then_deleted(
+        self, d: Driver, monkeypatch: Any
+    ) -> None:
+        """Not all at once, where they are read for it: each may be large."""
+        monkeypatch.setattr(limits, "expired_keys_bytes_max", 1_000)
+        await d.start("r1")
+        for nth in range(5):
+            await reply(d, f"reply#{nth + 1}", f"s{nth}", f'"{600 * "x"}"')
+        d.clock.set(d.clock.now() + limits.reply_us - 1)
+        assert await said(d, "s0") is not None
+        before = (await d.store.counts())["keys"]
+        d.clock.set(d.clock.now() + 1)
+        assert await said(d, "s0") is None
+        for _ in range(5):
+            await d.prune(finished_before=None)
+        assert (await d.store.counts())["keys"] == before - 5
 
     async def test_a_run_of_the_same_id_begins_anew(self, d: Driver) -> None:
         await d.start("r1")

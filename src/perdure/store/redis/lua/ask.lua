@@ -518,13 +518,18 @@ function walks.first_since(limit, places, index, rows, cut, time)
     return found, further
 end
 
-function ask.expired_keys(now, limit)
-    local found = {}
+function ask.expired_keys(now, limit, bytes_max)
+    local found, bytes = {}, 0
     local expired = call('ZRANGEBYLEX', prefix .. 'keys:expiry', '-', '(' .. now .. '\255', 'LIMIT', 0, limit)
     for _, member in ipairs(expired) do
         local row = call('HGET', prefix .. 'keys', string.sub(member, 19))
         if row then
             table.insert(found, row)
+            bytes = bytes + #row
+        end
+        -- One may hold a large answer: the rest goes with the next look.
+        if bytes > bytes_max then
+            break
         end
     end
     return found
