@@ -330,7 +330,9 @@ def checked_topic(registry: Registry, topic: Any) -> Topic[Any]:
         return topic
     if not isinstance(topic, str):
         raise BadValue("topic", topic, "is neither a Topic nor a name")
-    return registry.topic(topic) or Topic(check_emitted(topic))
+    # Also of one that is declared: to read the engine's own by their type is anybody's right, to tell them is not.
+    name = check_emitted(topic)
+    return registry.topic(name) or Topic(name)
 
 
 def _checked_event_id(event_id: Any, what: str = "event_id") -> str:

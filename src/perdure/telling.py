@@ -389,9 +389,10 @@ async def _with_cause(engine: Engine, fact: Fact) -> Fact:
 
 
 def _made(engine: Engine, fact: Fact) -> ops.NewEvent:
-    if isinstance(fact.topic, Topic):
+    made = new_event(engine.registry, fact, engine.ids.ulid())
+    if isinstance(fact.topic, Topic):  # one that may not be emitted is not told of either
         _note(engine, fact.topic)
-    return new_event(engine.registry, fact, engine.ids.ulid())
+    return made
 
 
 def _note(engine: Engine, channel: Topic[Any] | Queue[Any]) -> None:
