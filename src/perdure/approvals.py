@@ -29,8 +29,7 @@ from perdure.model.approvals import (
     has_expired,
 )
 from perdure.model.clock import from_datetime, to_datetime
-from perdure.model.codec import BadHint, BadPayload, Codec, Unencodable, codec_for
-from perdure.model.codec.text import plain_text
+from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for, own_text
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import is_ulid
 from perdure.model.limits import BadValue, check_choice, check_name, check_person, check_words
@@ -304,25 +303,10 @@ def _check_in_time(asks: Asks) -> None:
 def json_text(what: str, value: Any) -> str:
     """Plain JSON as it is, and instances of typed classes by their types; raises InvalidPayload."""
     try:
-        return bytes(_json(value)).decode()
-    except (BadHint, BadPayload, Unencodable, RecursionError) as error:
+        return own_text(value)
+    except Unencodable as error:
         problem = f"is neither JSON nor of a type with a codec: {error}"
         raise InvalidPayload(what, [problem]) from error
-
-
-def _json(value: Any) -> msgspec.Raw:
-    text = plain_text(value)
-    if text is not None:
-        return msgspec.Raw(text)
-    match value:
-        case dict():
-            parts = {key: _json(one) for key, one in value.items()}
-            if not all(isinstance(key, str) for key in parts):
-                raise BadPayload(["at $: a key is no text"])
-            return msgspec.Raw(msgspec.json.encode(parts))
-        case list() | tuple():
-            return msgspec.Raw(msgspec.json.encode([_json(one) for one in value]))
-    return msgspec.Raw(codec_for(class_of(value)).encode(value).encode())
 
 
 class _DecisionCodec(Codec):

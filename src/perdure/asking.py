@@ -16,10 +16,11 @@ import msgspec
 
 from perdure.channels import Plain, Signal
 from perdure.engine import Engine
-from perdure.errors import NotRunning, RunFinished, RunNotFound, SignalLost, Undecodable
+from perdure.errors import NotRunning, RunFinished, RunNotFound, SignalLost
 from perdure.following import hears, look_every_s
+from perdure.inputs import decoded_item
 from perdure.model.clock import Clock
-from perdure.model.codec import BadPayload, Codec, codec_for
+from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.keys import reply_scope
 from perdure.model.outcomes import Duplicate
@@ -178,10 +179,7 @@ class _Question:
         return None if found is None else msgspec.json.decode(found.answer, type=str)
 
     def _value(self, reply: str) -> Any:
-        try:
-            return self._codec.decode(reply)
-        except BadPayload as error:
-            raise Undecodable(f"the reply to signal {self._name!r}", str(error)) from error
+        return decoded_item(self._codec, f"the reply to signal {self._name!r}", reply)
 
     # --- whether anybody can still answer ---
 

@@ -405,11 +405,15 @@ class NonDeterminism(PerdureError):
 
 
 class Undecodable(PerdureError):
-    """A recorded value no longer fits the type that the code asks for."""
+    """A recorded value no longer fits the type that the code asks for; or, with `read_as`, not the one that a reader of
+    a stream or a reply asks for."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, *, read_as: bool = False) -> None:
         self.path, self.reason = path, reason
-        super().__init__(f"the value recorded at {path!r} no longer decodes: {reason}")
+        if read_as:
+            super().__init__(f"{path} does not fit the type that it is read as: {reason}")
+        else:
+            super().__init__(f"the value recorded at {path!r} no longer decodes: {reason}")
 
 
 class ForeignAwait(PerdureError):

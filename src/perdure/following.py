@@ -10,10 +10,11 @@ from contextlib import aclosing
 from typing import Any
 
 from perdure.coordinator.wake import WakeHub
-from perdure.errors import NotRunning, RunNotFound, Undecodable
+from perdure.errors import NotRunning, RunNotFound
+from perdure.inputs import decoded_item
 from perdure.model import limits
 from perdure.model.clock import to_datetime
-from perdure.model.codec import BadPayload, Codec
+from perdure.model.codec import Codec
 from perdure.model.records import StreamItemRecord
 from perdure.model.status import TERMINAL
 from perdure.store.base import Store
@@ -108,11 +109,8 @@ async def hears(heard: asyncio.Event, within_s: float) -> bool:
 
 
 def _item(row: StreamItemRecord, codec: Codec) -> StreamItem[Any]:
-    try:
-        value = codec.decode(row.item)
-    except BadPayload as error:
-        where = f"item {row.position} of stream {row.stream!r}"
-        raise Undecodable(where, str(error)) from error
+    what = f"item {row.position} of stream {row.stream!r}"
+    value = decoded_item(codec, what, row.item)
     return StreamItem(
         position=row.position,
         value=value,

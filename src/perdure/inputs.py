@@ -10,10 +10,17 @@ from typing import Any, NoReturn, TypeGuard, TypeVar
 import msgspec
 
 from perdure.channels import Queue, Signal, Topic
-from perdure.errors import InvalidPayload
+from perdure.errors import InvalidPayload, Undecodable
 from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
-from perdure.model.codec import BadHint, BadPayload, Codec, Unencodable, codec_for
+from perdure.model.codec import (
+    BadPayload,
+    Codec,
+    Unencodable,
+    UntypedCodec,
+    codec_for,
+    own_text,
+)
 from perdure.model.codec.text import plain_text
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event
@@ -73,15 +80,38 @@ def offered_input(workflow: Workflow[Any, *tuple[Any, ...]], value: Any) -> str:
 def encoded_item(what: str, value: Any) -> str:
     """What goes to readers outside, as stored; raises InvalidPayload. They say which type they take it for.
 
-    Plain JSON, with tags for what JSON lacks; an instance of a class that a codec knows, as that class says.
+    Plain JSON, with tags for what JSON lacks: whoever says nothing gets the same value. What holds instances of classes
+    that a codec knows is written as those say, and is plain JSON for one who says nothing.
     """
     try:
         return _untyped.encode(value)
+    except Unencodable:
+        pass
+    try:
+        return own_text(value)
     except Unencodable as error:
+        raise InvalidPayload(what, [str(error)]) from error
+
+
+def decoded_item(codec: Codec, what: str, text: str) -> Any:
+    """Such a value as the reader's type; raises Undecodable."""
+    try:
+        if isinstance(codec, UntypedCodec) or "$pd" not in text:
+            return codec.decode(text)
+        return _typed_item(codec, text)
+    except BadPayload as error:
+        raise Undecodable(what, str(error), read_as=True) from error
+
+
+def _typed_item(codec: Codec, text: str) -> Any:
+    """One with tags: the value that was given, if the type knows it. What looks like one may be a field's own."""
+    try:
+        return codec.roundtrip(_untyped.decode(text))[1]
+    except (BadPayload, Unencodable) as tagged:
         try:
-            return codec_for(type(value)).encode(value)
-        except (BadHint, Unencodable):
-            raise InvalidPayload(what, [str(error)]) from error
+            return codec.decode(text)
+        except BadPayload:
+            raise BadPayload([str(tagged)]) from tagged
 
 
 def encoded_payload(codec: Codec, what: str, payload: Any) -> str:

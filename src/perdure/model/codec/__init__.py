@@ -15,6 +15,7 @@ from perdure.model.codec.base import Codec, codec_id, missing
 from perdure.model.codec.choose import codec_for
 from perdure.model.codec.errors import BadHint, BadPayload, Place, Unencodable, place_text
 from perdure.model.codec.models import PydanticCodec
+from perdure.model.codec.own import own_text
 from perdure.model.codec.register import register_type
 from perdure.model.codec.typed import MsgspecCodec, ScalarCodec
 from perdure.model.codec.untyped import UntypedCodec
@@ -36,6 +37,7 @@ __all__ = [
     "codec_id",
     "hints_of",
     "missing",
+    "own_text",
     "place_text",
     "register_type",
 ]
