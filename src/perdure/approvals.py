@@ -29,7 +29,7 @@ from perdure.model.approvals import (
     has_expired,
 )
 from perdure.model.clock import from_datetime, to_datetime
-from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for, own_text
+from perdure.model.codec import BadHint, BadPayload, Codec, Unencodable, codec_for, own_text
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import is_ulid
 from perdure.model.limits import BadValue, check_choice, check_name, check_person, check_words
@@ -37,6 +37,9 @@ from perdure.model.outcomes import Decided as Decided
 from perdure.model.records import Condition, WatcherRecord
 
 T = TypeVar("T")
+
+# What says nothing of the type that it is of.
+_builtins = frozenset({dict, list, tuple, set, frozenset, str, int, float, bool})
 
 __all__ = ["Approval", "ApprovalInfo", "Decided", "Decision", "approval"]
 
@@ -241,12 +244,12 @@ def _texts(what: str, given: Any, most: int, bound: str) -> tuple[str, ...]:
 
 
 def _schema(codec: Codec, name: str) -> str:
-    text = msgspec.json.encode(codec.schema(), order="deterministic")
+    text = schema_text(codec)
     most, bound = _bound("schema")
-    if len(text) > most:
-        problem = f"has a schema of {len(text)} bytes; at most {most} ({bound})"
+    if (size := len(text.encode())) > most:
+        problem = f"has a schema of {size} bytes; at most {most} ({bound})"
         raise BadValue(f"the type of approval {name!r}", limits.unsaid, problem)
-    return text.decode()
+    return text
 
 
 def _data(data: Any, name: str) -> str:
@@ -307,6 +310,20 @@ def json_text(what: str, value: Any) -> str:
     except Unencodable as error:
         problem = f"is neither JSON nor of a type with a codec: {error}"
         raise InvalidPayload(what, [problem]) from error
+
+
+def own_schema(value: Any) -> str | None:
+    """The schema of what has written it, if that is a class of its own."""
+    if class_of(value) in _builtins:
+        return None
+    try:
+        return schema_text(codec_for(class_of(value)))
+    except BadHint:  # JSON after all, as a subclass of str is
+        return None
+
+
+def schema_text(codec: Codec) -> str:
+    return msgspec.json.encode(codec.schema(), order="deterministic").decode()
 
 
 class _DecisionCodec(Codec):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.approvals import ApprovalInfo, approval_info, json_text
+from perdure.approvals import ApprovalInfo, approval_info, json_text, own_schema
 from perdure.engine import Engine
 from perdure.errors import ApprovalClosed, ApprovalNotFound, PerdureError, RunPaused, refusal_error
 from perdure.inputs import checked_limit, checked_moment, checked_workflow_name
@@ -111,6 +111,7 @@ class Approving:
             approval_id=id,
             choice=None if choice is None else check_choice(choice),
             payload=None if payload is None else json_text("the payload", payload),
+            schema=None if payload is None else own_schema(payload),
             by=by,
             people=(by, *_checked_groups(groups)),
             comment=_checked_comment(comment),
@@ -171,6 +172,7 @@ class Approving:
             approval_id=id,
             choice=choice,
             payload=None if payload is None else json_text("the payload", payload),
+            schema=None if payload is None else own_schema(payload),
             by=said.by,
             comment=_checked_comment(comment),
             link_id=said.link_id,

@@ -129,9 +129,18 @@ def may_answer(asks: Asks, people: Iterable[str]) -> bool:
     return not asks.who or not set(asks.who).isdisjoint(people)
 
 
-def misfits(asks: Asks, choice: str | None, payload: str | None) -> list[str]:
-    """What is wrong with an answer, in words for who gave it."""
-    return [*_wrong_choice(asks, choice), *_wrong_payload(asks, payload)]
+def misfits(
+    asks: Asks, choice: str | None, payload: str | None, schema: str | None = None
+) -> list[str]:
+    """What is wrong with an answer, in words for who gave it.
+
+    What the very type that is asked for has written (`schema` is its own) fits: some write otherwise than their schema
+    says that they read, and read that too.
+    """
+    wrong = _wrong_choice(asks, choice)
+    if schema is not None and schema == asks.schema:
+        return wrong
+    return [*wrong, *_wrong_payload(asks, payload)]
 
 
 def _wrong_choice(asks: Asks, choice: str | None) -> list[str]:

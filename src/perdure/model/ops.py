@@ -396,13 +396,15 @@ class Decide(Op[DecideOutcome], frozen=True, kw_only=True, gc=False):
     """Answer an approval of a run: of several who do, one decides.
 
     `people` are who answers and the groups of that person, as `who` of the approval names them. Whoever came by a link
-    (`link_id`) need not be among those: to have the link is the right.
+    (`link_id`) need not be among those: to have the link is the right. `schema` is that of the class which has written
+    the payload, if one has.
     """
 
     run_id: str
     approval_id: str  # its own part of the id
     choice: str | None = None
     payload: str | None = None
+    schema: str | None = None
     by: str
     people: tuple[str, ...] = ()
     comment: str | None = None

@@ -78,7 +78,7 @@ def _refusal(
         return Refusal("approval_expired", str(asks.expires_at))
     if op.link_id is None and not may_answer(asks, op.people):
         return Refusal("not_allowed", asks.name, asks.who)
-    wrong = misfits(asks, op.choice, op.payload)
+    wrong = misfits(asks, op.choice, op.payload, op.schema)
     if wrong:
         return Refusal("invalid_payload", f"the answer to {asks.name!r}", tuple(wrong))
     return None
