@@ -187,6 +187,51 @@ async def test_what_only_the_runs_own_type_refuses_is_asked_again(world: Any, ap
         assert await run.result() == 4
 
 
+async def test_what_code_of_today_cannot_read_is_asked_again_in_its_words(world: Any) -> None:
+    class Old(msgspec.Struct, forbid_unknown_fields=True):
+        amount: int
+
+    class New(msgspec.Struct, forbid_unknown_fields=True):
+        amount: int
+        note: str
+
+    def deployed(type: Any, title: str) -> App:
+        app = App("memory://")
+
+        @app.workflow
+        async def flow(ctx: Context) -> str:
+            asked = approval("a", type=type, title=title, expires="9h", remind=["1h", "6h"])
+            decision = await ctx.wait(asked | timer("48h"))
+            return repr(decision.payload)
+
+        return app
+
+    async with world(deployed(Old, "old")) as w:
+        run = await w.begin("flow", id="r")
+        first = await only(w)
+        await w.advance("2h")
+    async with world(deployed(New, "new")) as w:
+        await w.settle()
+        assert (
+            await only(w)
+        ).title == "old"  # it is open: nothing changes for those who look at it
+        with pytest.raises(InvalidPayload):
+            await w.app.decide(first.id, payload={"amount": 1, "note": "n"}, by="anna")
+        await w.app.decide(first.id, payload={"amount": 1}, by="anna")
+        await w.settle()
+        second = await only(w)
+        assert (second.id, second.title, second.reminded) == (first.id, "new", 1)
+        assert (second.opened_at, second.expires_at) == (first.opened_at, first.expires_at)
+        asked = [(one["title"], one["expires_at"]) for one in await told(w, "requested")]
+        assert asked == [("old", asked[0][1]), ("new", asked[0][1])]
+        await w.app.decide(first.id, payload={"amount": 1, "note": "n"}, by="anna")
+        run = w.app.run("r")
+        assert "note='n'" in await run.result()
+        assert await hitl(w) == [
+            *["requested", "reminded", "decided", "returned", "requested", "decided"]
+        ]
+
+
 async def test_it_can_be_one_of_several_named_conditions_or_have_a_timeout(
     world: Any, app: App
 ) -> None:
@@ -207,6 +252,35 @@ async def test_it_can_be_one_of_several_named_conditions_or_have_a_timeout(
         await w.advance("1h")
         assert await run.result() == ["yes", "approve", "b"]
         assert await hitl(w) == ["requested", "decided", "requested", "timed_out"]
+
+
+async def test_who_comes_after_continue_as_is_told_that_it_was_withdrawn(
+    world: Any, app: App
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context, first: bool) -> None:
+        async def leave() -> None:
+            await ctx.wait(stop)
+            await ctx.continue_as(flow, False)
+
+        if first:
+            await ctx.gather(ctx.wait(approval("a")), leave())
+        await ctx.wait(approval("b"))
+
+    async with world(app) as w:
+        run = await w.begin(flow, True)
+        asked = await only(w)
+        await w.app.signal(run.id, stop, 1)
+        await w.settle()
+        assert await hitl(w) == ["requested", "withdrawn", "requested"]
+        with pytest.raises(ApprovalClosed, match="gone on as another") as closed:
+            await w.app.decide(asked.id, "approve", by="anna")
+        assert closed.value.state == "withdrawn"
+        await w.app.decide((await only(w)).id, "approve", by="anna")
+        await run.result()
+        with pytest.raises(ApprovalClosed) as closed:
+            await w.app.decide(asked.id, "approve", by="anna")
+        assert closed.value.state == "withdrawn"
 
 
 async def test_a_replay_sees_the_same_decision_and_asks_nobody_twice(world: Any, app: App) -> None:

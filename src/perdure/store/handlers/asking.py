@@ -60,7 +60,7 @@ def ask(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> WaitS
     """The wait with what it asks as it counts from now on, told on the ledger if it is asked now.
 
     What was set aside by a pause goes on as it was. What was closed and is asked again has its time from the first time
-    if it is the same, and is another one if a retry asks it anew.
+    if it is the same, and asks what the code says by now; it is another one if a retry asks it anew.
     """
     aside = {condition_ix(one): asks for one, asks in asked(tables, run, wait.path)}
     tables.delete_watchers(run.run_id, wait.path)
@@ -78,8 +78,19 @@ def ask(tables: Tables, run: RunRecord, wait: ops.Wait, spec: WaitSpec) -> WaitS
 
 def _asked_now(tables: Tables, run: RunRecord, offered: Asks, stored: Asks) -> Asks:
     if stored.asked_at and stored.id == offered.id:
+        # In the words of today: what was given back may not fit the type of code that was deployed since, and who is
+        # asked again in the old ones could never answer.
+        again = replace(
+            offered,
+            asked_at=stored.asked_at,
+            expires_at=stored.expires_at,
+            expired=stored.expired,
+            workflow=stored.workflow,
+            before=stored.before,
+            reminded=stored.reminded,
+        )
         # Reminders that are past were told, or were never to be: nobody waited then.
-        return replace(stored, reminded=reminders_past(stored, tables.now))
+        return replace(again, reminded=reminders_past(again, tables.now))
     expires_at = offered.expires_at
     if offered.expires_us is not None:
         expires_at = tables.now + offered.expires_us
