@@ -327,6 +327,8 @@ def _unanswered(whole: str, run: RunRecord, step: StepRecord, now: int) -> Perdu
     """Its wait never ended by itself."""
     if step.state == "superseded":
         return ApprovalClosed(whole, "withdrawn", "its run failed, and was retried")
+    if step.generation != run.generation:  # where what was open stays open for ever
+        return ApprovalClosed(whole, "withdrawn", "its run has gone on as another (continue_as)")
     if run.status in TERMINAL:
         return ApprovalClosed(whole, "withdrawn", f"its run has ended: {run.status}")
     if step.state == "open" and run.status == "paused":
