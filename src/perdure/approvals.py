@@ -6,7 +6,7 @@ are definitions, free of any app; the verbs are in approving.py.
 """
 
 from builtins import type as class_of  # `type` is also the name of a parameter here
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Generic, TypeVar, overload
@@ -218,29 +218,35 @@ def _span(expires: Any) -> int:
 def _choices(choices: Any, typed: bool) -> tuple[str, ...]:
     if choices is None:
         return () if typed else DEFAULT_CHOICES
-    found = _texts("choices", choices, limits.choices_max, "choices_max")
+    found = _texts("choices", choices, limits.choices_max, "choices_max", check_choice)
     if not found:
         raise BadValue("choices", choices, "are none; leave them out, or name some")
-    return tuple(check_choice(one) for one in found)
+    return found
 
 
 def _who(who: Any) -> tuple[str, ...]:
     listed = (who,) if isinstance(who, str) else who
-    found = _texts("who", listed, limits.approvers_max, "approvers_max")
-    for one in found:
-        if check_person("who", one) == GROUP:
-            raise BadValue("who", one, "names no group; such as 'group:finance'")
-    return found
+    return _texts("who", listed, limits.approvers_max, "approvers_max", _checked_person)
 
 
-def _texts(what: str, given: Any, most: int, bound: str) -> tuple[str, ...]:
+def _checked_person(one: object) -> str:
+    person = check_person("who", one)
+    if person == GROUP:
+        raise BadValue("who", one, "names no group; such as 'group:finance'")
+    return person
+
+
+def _texts(
+    what: str, given: Any, most: int, bound: str, check: Callable[[object], str]
+) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise BadValue(what, given, "must be a list of texts")
     if len(given) > most:
         raise BadValue(what, given, f"are {len(given)}; at most {most} ({bound})")
-    if len({str(one) for one in given}) < len(given):
+    found = tuple(map(check, given))
+    if len(set(found)) < len(found):
         raise BadValue(what, given, "name one twice")
-    return tuple(given)
+    return found
 
 
 def _schema(codec: Codec, name: str) -> str:

@@ -135,7 +135,7 @@ class Approving:
         With a `choice` it can only give that one. It is a token, or `url` with the token. Needs App(secret=…).
         """
         engine = self._engine()
-        parse_approval_id(approval_id)
+        whole = ".".join(parse_approval_id(approval_id))
         now = engine.store.clock(self._clock).now()
         if isinstance(expires, datetime):
             expires_at = checked_moment("expires", expires)
@@ -145,7 +145,7 @@ class Approving:
             raise BadValue("expires", expires, "is past: nobody could use the link")
         link = Link(
             engine.ids.ulid(),
-            approval_id,
+            whole,
             _checked_by(by),
             None if choice is None else check_choice(choice),
             expires_at,
@@ -201,9 +201,10 @@ class Approving:
 
 
 def _checked_by(by: Any) -> str:
-    if check_person("by", by).startswith(GROUP):
+    person = check_person("by", by)
+    if person.startswith(GROUP):
         raise BadValue("by", by, "names a group; by= is the person, groups= are those it is in")
-    return str(by)
+    return person
 
 
 def _checked_groups(groups: Any) -> list[str]:

@@ -94,7 +94,7 @@ def _with_token(url: object, token: str) -> str:
         raise BadValue("url", url, f"is a {type(url).__name__}; give the address of a page")
     try:
         url.encode()
-        parts = urlsplit(url.strip())
+        parts = urlsplit(str.__str__(url).strip())
         asked = [one for one in parts.query.split("&") if one and not _is_token(one)]
         query = "&".join((*asked, urlencode({_parameter: token})))
         link = urlunsplit(parts._replace(query=query))
@@ -143,10 +143,12 @@ def _token_of(given: object) -> str:
         raise _bad(f"is a {type(given).__name__}; give the link, or its token")
     if len(given) > limits.link_chars_max:
         raise _bad(f"is longer than {limits.link_chars_max} characters (link_chars_max)")
-    if "?" not in given:
-        return given.strip()
+    # Of a template's kind of text too: its methods would escape what they touch.
+    link = str.__str__(given).strip()
+    if "?" not in link:
+        return link
     try:
-        found = parse_qs(urlsplit(given.strip()).query).get(_parameter, [])
+        found = parse_qs(urlsplit(link).query).get(_parameter, [])
     except ValueError:
         found = []
     if len(found) != 1:

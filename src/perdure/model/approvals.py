@@ -74,7 +74,7 @@ def approval_id(id: str, run_id: str) -> str:
 def parse_approval_id(value: object) -> tuple[str, str]:
     """Its own part, and the run."""
     if isinstance(value, str):
-        id, dot, run_id = value.partition(".")
+        id, dot, run_id = str.__str__(value).partition(".")
         if dot and is_ulid(id):
             return id, check_run_id(run_id)
     raise BadValue(

@@ -353,7 +353,8 @@ def check_words(what: str, value: object, bytes_max: int, bound: str | None = No
     if size > bytes_max:
         named = bound or f"{what}_bytes_max"
         raise BadValue(what, value, f"is {size} bytes; at most {bytes_max} ({named})")
-    return value
+    # A subclass of str, as templates make them, would travel on with its own behaviour.
+    return str.__str__(value)
 
 
 def check_choice(value: object) -> str:
