@@ -53,11 +53,11 @@ async def pages(
     """What a run publishes to a stream, as it comes."""
     if await store.run(run_id) is None:
         raise RunNotFound(run_id)
-    upto = limits.int_max if follow else await last_position(store, run_id, stream)
+    upto = None if follow else await last_position(store, run_id, stream)
     every_s = look_every_s(store)
     has_ended = False
     with hub.listening(run_id, run_id) as heard:
-        while after < upto:
+        while upto is None or after < upto:
             if hub.closed:
                 raise NotRunning(
                     f"the app was closed while the streams of run {run_id!r} were read"
@@ -66,7 +66,7 @@ async def pages(
             page = await store.stream_items(run_id, stream, after, limits.page_rows_max)
             if page:
                 after = page[-1].position
-                yield [one for one in page if one.position <= upto]
+                yield [one for one in page if upto is None or one.position <= upto]
             elif has_ended:
                 return
             elif await _has_ended(store, run_id):

@@ -747,6 +747,75 @@ async def test_a_link_brings_a_payload(world: Any, app: App) -> None:
         assert await run.result() == 3
 
 
+async def test_of_many_who_use_a_link_at_once_one_decides(world: Any, app: App) -> None:
+    flow = plain(app)
+    async with world(app, secret=SECRET) as w:
+        run = await w.begin(flow)
+        asked = await only(w)
+        link = w.app.approval_link(asked.id, by="anna")
+        answers = await asyncio.gather(
+            *(w.app.answer(link, ("approve", "reject")[n % 2], comment=str(n)) for n in range(20)),
+            return_exceptions=True,
+        )
+        (winner,) = [n for n, one in enumerate(answers) if isinstance(one, Decided)]
+        assert {type(one) for one in answers} == {Decided, ApprovalClosed}
+        (fact,) = await told(w, "decided")
+        assert fact["comment"] == str(winner)
+        await run.result()
+
+
+async def test_a_link_opens_nothing_beside_its_approval(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> list[str]:
+        one = approval("a", description="the first of two")
+        decisions = await ctx.gather(ctx.wait(one), ctx.wait(approval("b", who=["bob"])))
+        return [decision.by for decision in decisions]
+
+    async with world(app, secret=SECRET) as w:
+        run = await w.begin(flow)
+        first, second = await only(w, name="a"), await only(w, name="b")
+        assert (first.description, second.description) == ("the first of two", "")
+        link = w.app.approval_link(first.id, by="anna", choice="approve")
+        await w.app.answer(link)
+        with pytest.raises(ApprovalClosed):
+            await w.app.answer(link)
+        assert (await only(w)).id == second.id
+        body, _, _ = link.partition(".")
+        other = w.app.approval_link(second.id, by="bob", choice="approve")
+        with pytest.raises(BadLink):  # what the one says, signed for the other
+            await w.app.answer(f"{body}.{other.partition('.')[2]}")
+        await w.app.answer(other)
+        assert await run.result() == ["anna", "bob"]
+
+
+async def test_what_is_given_back_can_be_answered_by_the_same_link(world: Any, app: App) -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Even(pydantic.BaseModel):  # type: ignore[name-defined, misc]
+        number: int
+
+        @pydantic.field_validator("number")
+        @classmethod
+        def is_even(cls, number: int) -> int:
+            if number % 2:
+                raise ValueError("is odd")
+            return number
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return (await ctx.wait(approval("even", type=Even))).payload.number
+
+    async with world(app, secret=SECRET) as w:
+        run = await w.begin(flow)
+        link = w.app.approval_link((await only(w)).id, by="anna")
+        await w.app.answer(link, payload={"number": 3})
+        await w.settle()
+        await w.app.answer(link, payload={"number": 4})
+        assert await run.result() == 4
+        with pytest.raises(ApprovalClosed):
+            await w.app.answer(link, payload={"number": 6})
+
+
 async def test_a_link_is_good_for_a_time(world: Any, app: App) -> None:
     flow = plain(app)
     async with world(app, secret=SECRET) as w:

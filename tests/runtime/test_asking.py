@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from worlds import Stage, Worlds
+from worlds import Deadly, Stage, Worlds
 
 from perdure import (
     App,
@@ -611,6 +611,37 @@ async def test_an_answer_survives_a_crash(world: Worlds, app: App, oracle: Any) 
     async with world(app) as w:
         assert await w.app.ask("r", question, 3, key="k") == 6
         assert await w.app.ask("r", question, 4) == 8
+
+
+async def test_a_run_that_dies_between_question_and_answer_answers(world: Worlds, app: App) -> None:
+    """The signal is consumed, the answer is not given: the replay knows which signal it was."""
+    deadly = Deadly(2)
+
+    @app.step
+    async def work(number: int) -> int:
+        await deadly.work(number)
+        return 10 * number
+
+    @app.workflow
+    async def slow(ctx: Context) -> None:
+        while number := await ctx.wait(question):
+            await ctx.reply(await ctx.step(work, number))
+
+    first = world(app)
+    await first.__aenter__()
+    run = await first.begin(slow, id="r")
+    assert await first.app.ask(run.id, question, 1, key="k1") == 10
+    lost = asking(first, run.id, question, 2, key="k2")
+    await deadly.kill(first)
+    await asyncio.wait((lost,))
+    async with world(app) as w:
+        assert await asking(w, "r", question, 2, key="k2") == 20
+        assert await asking(w, "r", question, 1, key="k1") == 10
+        assert await asking(w, "r", question, 3) == 30
+        run = w.app.run("r")
+        assert await _replies(run) == ["reply", "reply#2", "reply#3"]
+        await w.settle()
+        assert await check_invariants(w.store) == []
 
 
 # --- several processes -------------------------------------------------------------------------------

@@ -788,6 +788,22 @@ async def _listens(w: Stage, count: int) -> bool:
     return len(w.coordinator.hub._listeners) == 2 * count  # for what it publishes, and for its end
 
 
+async def test_a_reader_follows_from_any_position_that_there_is(
+    world: Worlds, app: App, teller: Any
+) -> None:
+    """Also from the last one: there is nothing to come, but the end of the run."""
+    async with world(app) as w:
+        run = await w.begin(teller)
+        reader = reading(run, after=2**63 - 1)
+        await w.until(lambda: _listens(w, 1))
+        for number in (1, 2):
+            await w.app.signal(run.id, go, number)
+            await w.settle()
+        assert not reader.done()
+        await w.app.signal(run.id, go, 0)
+        assert await reader == []
+
+
 async def test_a_reader_that_is_late_goes_on_with_the_oldest_kept(
     world: Worlds, app: App, teller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
