@@ -149,6 +149,7 @@ class Odd:
     [
         ([1, Odd()], r"at \$\[1\]: .*Odd has no JSON form; use a dataclass, Struct"),
         ({"a": {"b": 1j}}, r"at \$\.a\.b: complex has no JSON form"),
+        ({"\ud800": 1}, "lone surrogate"),
         ({None: 1}, r"the key None is a NoneType; JSON keys are texts"),
         ({1: "a", "1": "b"}, "two keys are '1' as a text"),
         ([Progress(1, now), "x" * 1_100_000], "payload_bytes_max"),

@@ -44,7 +44,7 @@ def _own(value: Any, place: Place) -> msgspec.Raw:
 def _fields(value: dict[Any, Any], place: Place) -> dict[str, msgspec.Raw]:
     found: dict[str, msgspec.Raw] = {}
     for key, one in value.items():
-        name = key if type(key) is str else _key(key, place)
+        name = _key(key, place)
         if name in found:
             raise Unencodable(place_text(place), f"two keys are {name!r} as a text")
         found[name] = _own(one, (*place, name))
@@ -52,7 +52,7 @@ def _fields(value: dict[Any, Any], place: Place) -> dict[str, msgspec.Raw]:
 
 
 def _key(key: Any, place: Place) -> str:
-    """A number, a date or an enum as a key, as a reader with its type takes it."""
+    """A text; or a number, a date or an enum as a key, as a reader with its type takes it."""
     plain = read_json(_of_class(key, place))
     if isinstance(plain, str):
         return plain
