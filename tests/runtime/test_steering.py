@@ -498,6 +498,45 @@ async def test_pause_lets_the_step_in_flight_finish_and_records_it(world: Any, a
         assert (gate.calls, after) == (1, [1])
 
 
+@pytest.mark.parametrize("end", ["result", "error", "continue"])
+async def test_a_paused_run_does_not_end_with_the_step_in_flight(
+    world: Any, app: App, end: str
+) -> None:
+    reached, gate = asyncio.Event(), asyncio.Event()
+    ran = 0
+
+    @app.step
+    async def last() -> str:
+        nonlocal ran
+        ran += 1
+        reached.set()
+        await gate.wait()
+        return "done"
+
+    @app.workflow
+    async def work(ctx: Context, more: bool) -> str:
+        done = await ctx.step(last)
+        if end == "error" and more:
+            raise ValueError("no")
+        if end == "continue" and more:
+            await ctx.continue_as(work, False)
+        return done
+
+    async with world(app) as w:
+        run = await w.app.start(work, True)
+        await reached.wait()
+        await run.pause("a while")
+        gate.set()
+        await w.settle()
+        info = await run.info()
+        assert (info.status, info.reason, info.generation, ran) == ("paused", "a while", 0, 1)
+        assert [one.status for one in await run.history()] == ["done"]
+        await run.resume()
+        await w.settle()
+        assert await run.status() == ("failed" if end == "error" else "completed")
+        assert ran == (2 if end == "continue" else 1)
+
+
 async def test_resume_before_the_pause_took_hold(world: Any, app: App) -> None:
     gate = Gate()
 

@@ -298,6 +298,8 @@ class Execution(Recorded):
                 return  # steps are in flight and nothing new has come up
         if self._failure is not None:
             self._finish_with(self._turn_op(ops.Park, reason=limits.storable(str(self._failure))))
+        elif self._pausing and (self._outcome is not None or self._continue is not None):
+            self._wind_down()  # its end is its next step: it comes when it is resumed
         elif self._outcome is not None:
             self._finish_with(self._finish_op(*self._outcome))
         elif self._continue is not None:
