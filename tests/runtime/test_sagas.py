@@ -361,6 +361,45 @@ async def test_a_sibling_that_fails_does_not_hide_it_either(
         assert town.done[0] == "undo b"
 
 
+async def test_who_was_cancelled_for_a_failed_roll_back_stands_there_while_it_is_tried_again(
+    world: Any, app: App, town: Town
+) -> None:
+    """What it had left is asked for anew, until the roll-back is through and it is cancelled again."""
+
+    @app.step
+    async def do(what: str) -> str:
+        return await town.do(what)
+
+    async def rolls_back(ctx: Context) -> None:
+        async with ctx.saga() as saga:
+            saga.on_rollback(do, "undo a")
+            await ctx.step(do, "b")
+
+    async def waits(ctx: Context) -> None:
+        await ctx.wait(go)
+
+    @app.workflow(signals=[go])
+    async def work(ctx: Context) -> None:
+        await ctx.gather(waits(ctx), rolls_back(ctx))
+
+    town.broken |= {"b", "undo a"}
+    async with world(app) as w:
+        run = await w.begin(work)
+        with pytest.raises(RunFailed, match="undo a is broken"):
+            await run.result()
+        town.broken.remove("undo a")
+        await run.retry()
+        await w.settle()
+        with pytest.raises(RunFailed, match="b is broken"):
+            await run.result()
+        town.broken.clear()
+        await run.retry()
+        await w.settle()
+        await w.app.signal(run.id, go, "on")
+        await w.settle()
+        assert await run.status() == "completed"
+
+
 async def test_an_error_that_is_caught_outside_is_over(world: Any, app: App, town: Town) -> None:
     @app.step
     async def undo() -> None:

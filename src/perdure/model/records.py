@@ -67,6 +67,11 @@ def branch_of(path: str) -> str:
     return head + bracket
 
 
+def branch_around(branch: str) -> str:
+    """The branch that this one, which is not the workflow itself, was begun in."""
+    return branch_of(branch[:-2])  # without its own "]/"
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution of a workflow."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from perdure.model.records import HANDLING, StepRecord, branch_of
+from perdure.model.records import HANDLING, StepRecord, branch_around, branch_of
 
 Fields = dict[str, msgspec.Raw]
 Changes = dict[str, msgspec.Raw | None]  # None: the field is gone
@@ -69,7 +69,7 @@ class States:
         made = changes(self._state_of(branch), after)
         self._by_branch[branch] = after
         while branch:
-            branch = _around(branch)
+            branch = branch_around(branch)
             self._by_branch[branch] = changed(self._state_of(branch), made)
 
     def _state_of(self, branch: str) -> Fields:
@@ -79,12 +79,8 @@ class States:
             return found
         chorus = branch.rpartition("[")[0]
         if chorus not in self._bases:
-            self._bases[chorus] = self._state_of(_around(branch))
+            self._bases[chorus] = self._state_of(branch_around(branch))
         return self._bases[chorus]
-
-
-def _around(branch: str) -> str:
-    return branch_of(branch[:-2])  # without its own "]/"
 
 
 def in_order(history: Iterable[StepRecord]) -> list[StepRecord]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from perdure.model.records import StepRecord, branch_of
+from perdure.model.records import StepRecord, branch_around, branch_of
 from perdure.runtime.history import decode_spec
 
 _none: set[str] = set()
@@ -53,7 +53,7 @@ class Frontier:
 
     def begin(self, branch: str) -> None:
         """The code has begun this branch."""
-        self._to_begin.get(_around(branch), _none).discard(branch)
+        self._to_begin.get(branch_around(branch), _none).discard(branch)
         for path in [one for one in self._loose if one.startswith(branch)]:
             self._loose.discard(path)
             self.ask(path)
@@ -69,12 +69,8 @@ def _outwards(branch: str) -> Iterator[str]:
     """A branch and all around it."""
     yield branch
     while branch:
-        branch = _around(branch)
+        branch = branch_around(branch)
         yield branch
-
-
-def _around(branch: str) -> str:
-    return branch_of(branch[:-2])  # without its own "]/"
 
 
 def _recorded_calls(steps: Iterable[StepRecord]) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from perdure.model.limits import BadValue, path_bytes_max
 from perdure.model.ops import StepDone
-from perdure.model.records import PATCH_PATH, StepRecord, branch_of
+from perdure.model.records import PATCH_PATH, StepRecord, branch_around
 
 
 class Patches:
@@ -32,7 +32,7 @@ class Patches:
             self._answers[branch, name] = True  # from here on also for the branches that it begins
         answer = self._answers.get((branch, name))
         while answer is None and branch:
-            branch = branch_of(branch[:-2])  # without its own "]/"
+            branch = branch_around(branch)
             answer = self._answers.get((branch, name))
         return answer
 

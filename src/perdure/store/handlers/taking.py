@@ -21,6 +21,7 @@ from perdure.model.records import (
     SignalRecord,
     StepRecord,
     WaitSpec,
+    branch_around,
     branch_of,
 )
 from perdure.model.status import TERMINAL
@@ -288,4 +289,4 @@ def _seen(tables: Tables, run_id: str, branch: str, topic: tuple[str, str, str])
         seen = tables.topic_cursor(run_id, branch, *topic)
         if seen is not None or not branch:
             return seen
-        branch = branch_of(branch[:-2])  # without its own "]/"
+        branch = branch_around(branch)
