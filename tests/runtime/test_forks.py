@@ -86,8 +86,11 @@ async def test_what_was_before_is_taken_over_and_the_rest_is_done_anew(
 
 
 async def test_published_state_is_as_of_the_place(world: Any, app: App) -> None:
+    begin = Signal("begin", int)
+
     @app.workflow
     async def flow(ctx: Context) -> None:
+        await ctx.wait(begin)
         await ctx.set("one", 1)
         await ctx.set("two", 1)
         await ctx.wait(go)
@@ -97,11 +100,12 @@ async def test_published_state_is_as_of_the_place(world: Any, app: App) -> None:
 
     async with world(app) as w:
         run = await w.begin(flow)
-        await w.app.signal(run.id, go, 1)
-        await w.settle()
+        for one in (begin, go):
+            await w.app.signal(run.id, one, 1)
+            await w.settle()
         fork = await run.fork("go")
         assert [await fork.get(key) for key in ("one", "two", "three")] == [1, 1, None]
-        empty = await run.fork()
+        empty = await run.fork()  # which waits before it publishes anything
         assert await empty.get("one") is None
 
 
