@@ -1,5 +1,7 @@
 """The answers of the ops, as frozen values. Expected answers are outcomes, not exceptions.
 
+Those that senders are told have a tag, `outcome`, which tells them apart as JSON: in rows, and over HTTP.
+
 `Wake` is what a commit changed for others: a hint that may be lost, never the truth itself.
 """
 
@@ -47,7 +49,7 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     created: bool
 
 
-class Delivered(msgspec.Struct, frozen=True, gc=False):
+class Delivered(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="delivered"):
     """The run waited for it: the wait has ended with this payload."""
 
     run_id: str
@@ -55,14 +57,14 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     signal_id: str = ""
 
 
-class Buffered(msgspec.Struct, frozen=True, gc=False):
+class Buffered(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="buffered"):
     """Accepted and kept until the run waits for it. `replaced` names the signal whose slot it took."""
 
     signal_id: str
     replaced: str | None = None
 
 
-class Decided(msgspec.Struct, frozen=True, gc=False):
+class Decided(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="decided"):
     """The decision counts: the approval is closed, and the run goes on with it."""
 
     approval_id: str
@@ -70,13 +72,13 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     path: str
 
 
-class Queued(msgspec.Struct, frozen=True, gc=False):
+class Queued(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="queued"):
     """Accepted and kept until a run takes it from the queue."""
 
     item_id: str
 
 
-class Emitted(msgspec.Struct, frozen=True, gc=False):
+class Emitted(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="emitted"):
     """The event is on the ledger. `resumed` runs go on with it by now; `more` will, in a moment."""
 
     event_id: str
@@ -99,20 +101,22 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 First = TypeVar("First")
 
 
-class Duplicate(msgspec.Struct, Generic[First], frozen=True, gc=False):
+class Duplicate(
+    msgspec.Struct, Generic[First], frozen=True, gc=False, tag_field="outcome", tag="duplicate"
+):
     """The same key (or event id) was used before: nothing happened now. `of` is the first answer."""
 
     of: First
 
 
-class Finished(msgspec.Struct, frozen=True, gc=False):
+class Finished(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="finished"):
     """The run has ended: nothing was stored."""
 
     run_id: str
     status: Status
 
 
-class NotFound(msgspec.Struct, frozen=True, gc=False):
+class NotFound(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="not_found"):
     """No such run: nothing was stored."""
 
     run_id: str
@@ -268,26 +272,18 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     run: RunRecord | None = None  # of an ended run
 
 
-_kinds: dict[str, type[msgspec.Struct]] = {
-    "delivered": Delivered,
-    "buffered": Buffered,
-    "queued": Queued,
-    "emitted": Emitted,
-    "decided": Decided,
-}
-_names = {kind: name for name, kind in _kinds.items()}
+Answer = Delivered | Buffered | Queued | Emitted | Decided
+_decode_answer = msgspec.json.Decoder(Answer).decode
 
 
-def encode_answer(outcome: "Delivered | Buffered | Queued | Emitted | Decided") -> str:
+def encode_answer(outcome: Answer) -> str:
     """The answer of an accepted send as JSON, for the key it used or the step that sent it."""
-    kind = _names[type(outcome)]
-    return msgspec.json.encode({"outcome": kind, **msgspec.structs.asdict(outcome)}).decode()
+    return msgspec.json.encode(outcome).decode()
 
 
 def decode_answer(text: str | bytes) -> Any:
     """The inverse of `encode_answer`."""
-    fields = msgspec.json.decode(text)
-    return _kinds[fields.pop("outcome")](**fields)
+    return _decode_answer(text)
 
 
 # What a sender is told when it was accepted: of a signal, an event, an item.
