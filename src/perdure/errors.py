@@ -11,6 +11,7 @@ PerdureError
 ├── UnknownConsumer, UnknownSubscription, UnknownSchedule, UnknownPool, CursorTooOld, BatchClosed
 ├── ApprovalNotFound, ApprovalClosed, ApprovalExpired, RunPaused, NotAllowed, BadLink, LinkExpired
 ├── OutcomeUnknown, StoreRefused
+├── BadRequest (also a ValueError), NotAuthenticated, ScopeMissing, ServerFailed, Unreachable
 └── NotRunning, WrongLoop, AfterFork
 Permanent, RetryAfter          raised by users inside steps
 Evicted                        a BaseException: never caught by user code that catches Exception
@@ -446,6 +447,46 @@ class StoreRefused(PerdureError):
         self.reason = reason
         self.passing = passing
         super().__init__(reason)
+
+
+class BadRequest(PerdureError, ValueError):
+    """A request to the HTTP API that is none: its form, size, type of content or address. `status` is HTTP's."""
+
+    def __init__(self, reason: str, status: int = 400) -> None:
+        self.reason, self.status = reason, status
+        super().__init__(reason)
+
+
+class NotAuthenticated(PerdureError):
+    """The server does not know who asks: no token, or none that it has."""
+
+
+class ScopeMissing(PerdureError):
+    """Whoever asks may not do this: `scope` is what it takes."""
+
+    def __init__(self, name: str, scope: str, has: list[str]) -> None:
+        self.name, self.scope, self.has = name, scope, has
+        listed = ", ".join(has) or "none"
+        super().__init__(f"this needs the scope {scope!r}; {name!r} has: {listed}")
+
+
+class ServerFailed(PerdureError):
+    """The server met an error of its own. `error_id` is in its log."""
+
+    def __init__(self, error_id: str) -> None:
+        self.error_id = error_id
+        super().__init__(
+            f"the server failed to answer; its log says why, under {error_id!r}. What was asked may have happened: "
+            "repeating it with the same key is safe"
+        )
+
+
+class Unreachable(PerdureError):
+    """No server could be asked; nothing was sent."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url, self.reason = url, reason
+        super().__init__(f"no answer from {url}: {reason}; nothing was sent")
 
 
 class NotRunning(PerdureError):

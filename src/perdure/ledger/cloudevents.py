@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 in JSON, out and in, one at a time (structured) or many (batch).
+"""CloudEvents 1.0 in JSON, out and in, one at a time (structured) or many (batch); and in by headers (binary).
 
 Out, an `Event` becomes a dict or text that any CloudEvents reader takes; what has no attribute in the standard goes
 as an extension. In, text becomes a `Fact` each, ready to be emitted, or an `InvalidPayload` that says which
@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
@@ -46,6 +47,7 @@ STRUCTURED_TYPE: Final = "application/cloudevents+json"
 BATCH_TYPE: Final = "application/cloudevents-batch+json"
 
 _version: Final = "1.0"
+_header: Final = "ce-"
 # Everything else in an event is an attribute.
 _data_names: Final = ("data", "data_base64")
 _attribute_name = re.compile(r"[a-z0-9]+")
@@ -138,6 +140,39 @@ def from_json(text: str | bytes, content_type: str | None = None) -> list[Fact]:
             raise BadValue("it", unsaid, problem)
     total = len(parts)
     return [_read(part, f"CloudEvent {number} of {total}") for number, part in enumerate(parts, 1)]
+
+
+def from_binary(headers: Mapping[str, str], body: bytes) -> Fact:
+    """The event of an HTTP message in binary mode: its attributes are headers (`ce-…`), the body is the data."""
+    with _told_as("the CloudEvent"):
+        check_cloudevents(body)
+        event: dict[str, Any] = {
+            name.removeprefix(_header): _header_text(name, text)
+            for name, text in headers.items()
+            if name.startswith(_header)
+        }
+        if "datacontenttype" in event:
+            raise BadValue("header", "ce-datacontenttype", "is none: it is the Content-Type itself")
+        content_type = headers.get("content-type")
+        if content_type:
+            event["datacontenttype"] = content_type
+        if body and (content_type is None or _json_type.fullmatch(content_type)):
+            event["data"] = _value("data", body)
+        elif body:
+            event["data_base64"] = base64.b64encode(body).decode()
+        return _fact(event)
+
+
+def _header_text(name: str, text: str) -> str:
+    """What is not printable ASCII stands percent-encoded in a header."""
+    with _blamed_on(name.removeprefix(_header)):
+        if len(text) > cloudevent_attribute_bytes_max:
+            bound = f"{cloudevent_attribute_bytes_max} (cloudevent_attribute_bytes_max)"
+            raise BadValue("it", unsaid, f"is {len(text)} bytes; at most {bound}")
+        try:
+            return unquote(text, errors="strict")
+        except UnicodeDecodeError:
+            raise BadValue("it", text, "is not percent-encoded UTF-8") from None
 
 
 @contextmanager

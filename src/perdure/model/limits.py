@@ -52,6 +52,34 @@ batch_events_max = 10_000
 # Ops waiting in the coordinator. Over it, submit waits: back-pressure, never loss.
 queue_ops_max = 20_000
 
+# The body of an HTTP request: one payload of full size, whose text may be longer escaped, and what goes around it.
+http_body_bytes_max = 4 * 1024 * 1024
+# Of one that brings many: as much as CloudEvents that come as one text.
+http_batch_bytes_max = 16 * 1024 * 1024
+# Of one that brings a whole run: its history may be long, and it is read in memory.
+http_document_bytes_max = 64 * 1024 * 1024
+# Values in a body that brings many, or a run: each costs memory, whatever its size.
+http_values_max = 1_000_000
+# Signals of one batch: as many as one commit takes.
+http_sends_max = 1_000
+# How long a request is held for the end of a run, or an answer: proxies cut off what is quiet for longer than a minute.
+http_wait_us_max = 60 * 1_000_000
+# How long a look at the store may take that says whether it is ready: whoever asks, asks again soon.
+http_ready_s = 5
+# Streams that one server feeds at once; each holds a connection and a queue.
+http_streams_max = 1_000
+# Events that wait for a reader of a stream who is too slow; then it is cut off, and comes back where it was.
+http_stream_backlog_max = 1_000
+# Runs that one stream watches: a page of a listing. Each is read once a second.
+http_stream_runs_max = 100
+# Nesting of a body: a payload of full depth, and what goes around it.
+http_depth_max = payload_depth_max + 8
+# A token: ours have 47 characters, others' may be signed texts.
+token_bytes_max = 4096
+# And at least so many: what can be guessed is no token.
+token_chars_min = 24
+# How long a browser stays signed in.
+session_us = 12 * 3600 * 1_000_000
 # CloudEvents that come as one text: as many as one commit takes.
 cloudevents_per_batch_max = 1000
 # The text of a batch is held in memory whole, on top of what is made of it.
@@ -456,6 +484,21 @@ def check_payload(text: bytes) -> None:
         _check_ints(_json_string.sub(b'""', text) if bare is None else bare)
 
 
+def check_body(text: bytes, values_max: int) -> None:
+    """Refuse the body of a request over the bounds of nesting and values, before any parsing; its bytes are counted."""
+    if len(text) <= _bytes_never_deep:
+        return
+    bare = _json_string.sub(b'""', text)
+    nodes = _nodes(bare, values_max)
+    if nodes > values_max:
+        problem = f"has {nodes} values; at most {values_max} here"
+        raise BadValue("body", unsaid, f"{problem}; send it in parts")
+    if _depth(bare, http_depth_max) > http_depth_max:
+        raise BadValue(
+            "body", unsaid, f"nests deeper than {http_depth_max} levels (http_depth_max)"
+        )
+
+
 def check_cloudevents(text: bytes) -> None:
     """Refuse the text of CloudEvents over the bounds of size and values; each payload is checked by itself."""
     if len(text) > cloudevents_bytes_max:
@@ -494,16 +537,23 @@ def _nodes(bare: bytes, bound: int) -> int:
 
 
 def _check_depth(bare: bytes) -> None:
-    depth = 0
+    depth = _depth(bare, payload_depth_max)
+    if depth > payload_depth_max:
+        raise _over("nests", depth, "levels or more", payload_depth_max, "payload_depth_max")
+
+
+def _depth(bare: bytes, bound: int) -> int:
+    """How deep it nests, as far as one beyond the bound."""
+    depth = deepest = 0
     for byte in bare.translate(None, _not_bracket):
         if byte in b"[{":
             depth += 1
-            if depth > payload_depth_max:
-                raise _over(
-                    "nests", depth, "levels or more", payload_depth_max, "payload_depth_max"
-                )
+            deepest = max(deepest, depth)
+            if deepest > bound:
+                break
         else:
             depth -= 1
+    return deepest
 
 
 def _check_ints(bare: bytes) -> None:

@@ -1,0 +1,94 @@
+"""The HTTP API: an ASGI app to serve, or to mount into FastAPI or Starlette. Needs `perdure[server]`.
+
+Nothing of a web framework is imported until an app is made, so that the client, which shares the table of routes and
+the types, needs none.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from perdure.app import App
+    from perdure.http.security import Authenticate, Principal, Token
+
+__all__ = ["Principal", "Token", "create_app", "lifespan", "new_token", "with_perdure"]
+
+
+def create_app(
+    app: "App",
+    *,
+    tokens: "Sequence[Token] | None" = None,
+    authenticate: "Authenticate | None" = None,
+    insecure: bool = False,
+) -> "ASGIApp":
+    """The API of an App as an ASGI app, to be served or mounted.
+
+    Who may ask: `tokens` (by default those of PERDURE_TOKENS), or for whom `authenticate(request)` gives a Principal.
+    Without either only this machine is answered, unless `insecure=True`. Served on its own it opens and closes the App;
+    a host that mounts it does that: `lifespan(app)`.
+    """
+    server = _server()
+    known = server.tokens_of_environment() if tokens is None else tuple(tokens)
+    return server.Server(  # type: ignore[no-any-return]
+        app, tokens=known, authenticate=authenticate, insecure=insecure
+    ).asgi()
+
+
+def lifespan(app: "App") -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """For a host that mounts the API: `FastAPI(lifespan=perdure.http.lifespan(app))` opens the App and closes it."""
+
+    @asynccontextmanager
+    async def around(_: Any) -> AsyncIterator[None]:
+        async with app:
+            yield
+
+    return around
+
+
+def with_perdure(host: Any, app: "App", *, path: str = "/perdure", **options: Any) -> Any:
+    """Mount the API into a FastAPI or Starlette app that has a lifespan of its own, and open the App with it."""
+    own = host.router.lifespan_context
+
+    @asynccontextmanager
+    async def around(started: Any) -> AsyncIterator[Any]:
+        async with app, own(started) as state:
+            yield state
+
+    host.router.lifespan_context = around
+    host.mount(path, create_app(app, **options))
+    return host
+
+
+def new_token() -> str:
+    """A token that nobody guesses, for `Token.of(text, name=…, scopes=[…])`."""
+    token: str = _server().new_token()
+    return token
+
+
+def _server() -> Any:
+    try:
+        from perdure.http import security, server  # not above: they need the extra
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the HTTP API needs the extra `server`: pip install 'perdure[server]' ({error})",
+            name=error.name,
+        ) from error
+
+    class Found:
+        Server = server.Server
+        tokens_of_environment = staticmethod(security.tokens_of_environment)
+        new_token = staticmethod(security.new_token)
+
+    return Found
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Principal", "Token"):
+        _server()
+        from perdure.http import security
+
+        return getattr(security, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

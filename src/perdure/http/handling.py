@@ -1,0 +1,346 @@
+"""From a request to a verb of the library, and from its answer to what is sent back.
+
+Most routes need nothing of their own: path, query and body have the names of the verb's arguments. Those whose form
+over HTTP differs have a function here, found by the name of their verb. What a verb raises is told by the server.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.app import App
+from perdure.errors import NotAllowed, PerdureError, RunNotFound
+from perdure.handle import RunHandle
+from perdure.http import wire
+from perdure.http.problems import problem_of
+from perdure.http.routes import Route
+from perdure.http.security import Principal
+from perdure.inputs import Fact, checked_limit
+from perdure.ledger import cloudevents
+from perdure.model import limits
+from perdure.model.duration import parse_duration
+from perdure.model.limits import BadValue, check_name
+from perdure.model.records import ErrorRecord
+from perdure.model.status import TERMINAL
+from perdure.views import Page, Refused, ScheduleInfo
+
+_time = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as its route reads it: who asks, the parts of the path, the query, the body, and both as they came."""
+
+    principal: Principal
+    path: dict[str, str]
+    query: Any = None
+    body: Any = None
+    raw: bytes = b""
+    headers: dict[str, str] = {}
+
+
+Handler = Callable[[App, Call], Awaitable[Any]]
+
+
+async def answer(app: App, route: Route, call: Call) -> Any:
+    """What a route answers a request with."""
+    own = HANDLERS.get(route.verb) if route.on == "own" else None
+    if own is not None:
+        return _told(await own(app, call))
+    given = {**call.path, **_given(call.query), **_given(call.body)}
+    if route.on == "run":
+        handle = app.run(given.pop("run_id"))
+        return _told(await getattr(handle, route.called)(**given))
+    return _told(await getattr(app, route.called)(**given))
+
+
+def _given(sent: msgspec.Struct | None) -> dict[str, Any]:
+    """What a query or body says, by the names of arguments; what it does not say is left out."""
+    if sent is None:
+        return {}
+    return {
+        name: _moment(value) if name in wire.MOMENTS else value
+        for name in sent.__struct_fields__
+        if (value := getattr(sent, name)) is not UNSET
+    }
+
+
+def _moment(value: Any) -> Any:
+    """A text that begins as a time does is one; a duration, a position or a word stays what it is."""
+    if not isinstance(value, str) or not _time.match(value):
+        return value
+    try:
+        return msgspec.convert(value, datetime)
+    except msgspec.ValidationError as error:
+        raise BadValue("time", value, "is not RFC 3339, such as 2030-01-31T09:00:00Z") from error
+
+
+def _told(value: Any) -> Any:
+    """The answer of a verb in the form that the table promises."""
+    match value:
+        case None | msgspec.Struct():
+            return value
+        case Page():
+            return wire.Listing(items=value.items, cursor=value.cursor)
+        case list():
+            return wire.Listing(items=value)
+        case RunHandle():
+            return wire.Started(id=value.id, created=value.created)
+        case _:
+            return wire.Value(value)
+
+
+# --- runs ---
+
+
+async def _start(app: App, call: Call) -> Any:
+    given = _given(call.body)
+    return await app.start(given.pop("workflow"), *given.pop("input"), **given)
+
+
+async def _signal_with_start(app: App, call: Call) -> Any:
+    given = _given(call.body)
+    args = given.pop("input")
+    workflow = given.pop("workflow")
+    handle, sent = await app.signal_with_start(workflow, *args, **given)
+    return wire.StartedAndSent(run=wire.Started(id=handle.id, created=handle.created), signal=sent)
+
+
+async def _runs(app: App, call: Call) -> Any:
+    given = _given(call.query)
+    if "tag" in given:
+        name, colon, value = given["tag"].partition(":")
+        given["tag"] = (name, value) if colon else name
+    return await app.runs(**given)
+
+
+async def _result(app: App, call: Call) -> Any:
+    run_id = call.path["run_id"]
+    wait = _given(call.query).get("wait", "0s")
+    wait_us = _held_for(wait, "wait")
+    handle = app.run(run_id)
+    if wait_us:
+        try:
+            await handle.result(timeout=timedelta(microseconds=wait_us))
+        except (TimeoutError, PerdureError):
+            pass  # what became of it is told below; one that is not there too
+    run = await app._engine().store.run(handle.id)
+    if run is None:
+        raise RunNotFound(run_id)
+    failure = None if run.error is None else msgspec.json.decode(run.error, type=ErrorRecord)
+    return wire.Ended(
+        id=run.run_id,
+        status=run.status,
+        ended=run.status in TERMINAL,
+        output=None if run.output is None else msgspec.json.decode(run.output),
+        failure=None if failure is None or run.status != "failed" else msgspec.to_builtins(failure),
+        reason=run.reason,
+    )
+
+
+def _held_for(given: Any, what: str) -> int:
+    span_us = parse_duration(_number_or_text(given), what)
+    if span_us > limits.http_wait_us_max:
+        raise BadValue(what, given, "is longer than a minute (http_wait_us_max): ask again")
+    return span_us
+
+
+def _number_or_text(given: Any) -> Any:
+    """A query has texts only: a bare number is seconds."""
+    try:
+        return float(given)
+    except ValueError:
+        return given
+
+
+async def _published(app: App, call: Call) -> Any:
+    run = await app._engine().store.run(app.run(call.path["run_id"]).id)
+    if run is None:
+        raise RunNotFound(call.path["run_id"])
+    return msgspec.json.decode(run.published or "{}", type=dict[str, Any])
+
+
+async def _state_at(app: App, call: Call) -> Any:
+    handle = app.run(call.path["run_id"])
+    path = _given(call.query).get("path")
+    state = await (handle.get("state") if path is None else handle.state_at(path))
+    return wire.Value(msgspec.to_builtins(state, enc_hook=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """A state of the user's own class: as its codec writes it, it was read; here only what it looks like counts."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
+
+
+async def _fork(app: App, call: Call) -> Any:
+    given = _given(call.body)
+    if "input" in given:
+        given["input"] = tuple(given["input"])
+    return await app.run(call.path["run_id"]).fork(**given)
+
+
+async def _stream_items(app: App, call: Call) -> Any:
+    given = _given(call.query)
+    limit = checked_limit(given.pop("limit", limits.page_rows_default))
+    found = []
+    items = app.run(call.path["run_id"]).stream(call.path["name"], follow=False, **given)
+    try:
+        async for one in items:
+            found.append(one)
+            if len(found) == limit:
+                break
+    finally:
+        await items.aclose()
+    return found
+
+
+# --- signals ---
+
+
+async def _signal_many(app: App, call: Call) -> Any:
+    sends: list[wire.OneSend] = call.body.sends
+    if len(sends) > limits.http_sends_max:
+        most = f"at most {limits.http_sends_max} (http_sends_max)"
+        raise BadValue("sends", limits.unsaid, f"are {len(sends)}; {most}: send them in parts")
+    outcomes = await app.signal_many((one.run_id, one.signal, one.payload) for one in sends)
+    return wire.Listing(items=[_or_problem(one) for one in outcomes])
+
+
+def _or_problem(outcome: Any) -> Any:
+    if isinstance(outcome, Refused):
+        return wire.Refused(problem_of(outcome.error))
+    return outcome
+
+
+async def _ask(app: App, call: Call) -> Any:
+    given = _given(call.body)
+    wait_us = _held_for(given.pop("timeout", "30s"), "timeout")
+    reply = await app.ask(
+        call.path["run_id"],
+        given.pop("signal"),
+        given.pop("payload"),
+        timeout=timedelta(microseconds=wait_us),
+        **given,
+    )
+    return wire.Value(msgspec.json.decode(app._untyped.encode(reply)))
+
+
+# --- approvals ---
+
+
+async def _decide(app: App, call: Call) -> Any:
+    """As whoever asks; to speak for others takes the scope of one who operates."""
+    given = _given(call.body)
+    me = call.principal
+    by, groups = given.pop("by", me.name), given.pop("groups", list(me.groups))
+    if not me.may("operate") and (by != me.name or not set(groups) <= set(me.groups)):
+        raise NotAllowed(by, (me.name, *(f"group:{one}" for one in me.groups)))
+    return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)
+
+
+async def _approval_link(app: App, call: Call) -> Any:
+    return app.approval_link(call.path["approval_id"], **_given(call.body))
+
+
+async def _answer(app: App, call: Call) -> Any:
+    return await app.answer(**_given(call.body))
+
+
+# --- the ledger ---
+
+
+async def _emit_many(app: App, call: Call) -> Any:
+    facts = [Fact(**_given(one)) for one in call.body.events]
+    return wire.Listing(items=[_or_problem(one) for one in await app.emit_many(facts)])
+
+
+async def _emit_cloudevents(app: App, call: Call) -> Any:
+    facts = _cloudevents(call)
+    told = [_or_problem(one) for one in await app.emit_many(facts)]
+    return wire.Listing(items=told)
+
+
+def _cloudevents(call: Call) -> list[Fact]:
+    content_type = call.headers.get("content-type", "")
+    if "ce-specversion" in call.headers:
+        return [cloudevents.from_binary(call.headers, call.raw)]
+    return cloudevents.from_json(call.raw, content_type)
+
+
+# --- calendars ---
+
+
+async def _schedules(app: App, call: Call) -> Any:
+    found = await app.schedules(**_given(call.query))
+    return wire.Listing(items=[schedule_line(one) for one in found], cursor=found.cursor)
+
+
+def schedule_line(info: ScheduleInfo) -> wire.ScheduleLine:
+    fields = msgspec.structs.asdict(info)
+    every = fields["every"]
+    fields["every"] = every.total_seconds() if isinstance(every, timedelta) else every
+    return wire.ScheduleLine(**fields)
+
+
+async def _schedule(app: App, call: Call) -> Any:
+    given = _given(call.body)
+    args = given.pop("input")
+    name = check_name("schedule", call.path["name"])
+    await app.schedule(given.pop("every"), given.pop("workflow"), *args, name=name, **given)
+
+
+# --- operation ---
+
+
+async def _me(app: App, call: Call) -> Any:
+    me = call.principal
+    return wire.Me(name=me.name, scopes=sorted(me.scopes), groups=list(me.groups))
+
+
+async def _alive(app: App, call: Call) -> Any:
+    return wire.Alive()
+
+
+async def ready(app: App) -> wire.Ready:
+    """Whether work gets done: the store answers, and nothing stalls."""
+    try:
+        async with asyncio.timeout(limits.http_ready_s):
+            health = await app.health()
+    except TimeoutError:
+        return wire.Ready(status="degraded", reasons=["the store does not answer"])
+    except PerdureError as error:
+        return wire.Ready(status="degraded", reasons=[str(error)])
+    return wire.Ready(status=health.status, reasons=health.reasons)
+
+
+async def _ready(app: App, call: Call) -> Any:
+    return await ready(app)
+
+
+HANDLERS: Final[dict[str, Handler]] = {
+    "start": _start,
+    "signal_with_start": _signal_with_start,
+    "runs": _runs,
+    "result": _result,
+    "published": _published,
+    "state_at": _state_at,
+    "fork": _fork,
+    "stream_items": _stream_items,
+    "signal_many": _signal_many,
+    "ask": _ask,
+    "decide": _decide,
+    "approval_link": _approval_link,
+    "answer": _answer,
+    "emit_many": _emit_many,
+    "emit_cloudevents": _emit_cloudevents,
+    "schedules": _schedules,
+    "schedule": _schedule,
+    "me": _me,
+    "alive": _alive,
+    "ready": _ready,
+}

@@ -1,0 +1,237 @@
+"""The HTTP API as an ASGI app: finds the route, asks who comes, reads, answers, and tells what went wrong.
+
+Made of the table in `routes`; nothing about a single route stands here. Served on its own it opens and closes the App
+with it; mounted into another app, whose lifespan must do that (`lifespan`, `with_perdure`), it says loudly if nobody
+did.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from perdure.app import App
+from perdure.errors import BadRequest, NotAuthenticated, NotRunning, PerdureError, ServerFailed
+from perdure.http import problems, wire
+from perdure.http.handling import Call, answer
+from perdure.http.openapi import document
+from perdure.http.reading import read
+from perdure.http.routes import PREFIX, ROUTES, Route
+from perdure.http.security import COOKIE, Authenticate, Guard, Token
+from perdure.http.streaming import Feed, stream
+from perdure.model import limits
+
+log = logging.getLogger("perdure.http")
+
+# What a browser may do with an answer: nothing.
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Server:
+    """The API of one App."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        tokens: Sequence[Token],
+        authenticate: Authenticate | None,
+        insecure: bool,
+    ) -> None:
+        self.app = app
+        self.feed = Feed(app)
+        secrets = app._secrets()
+        self.guard = Guard(
+            tokens,
+            authenticate,
+            None if secrets is None else secrets.keys[0],
+            app._clock.now,
+            insecure=insecure,
+        )
+        self._warned = False
+
+    def asgi(self) -> ASGIApp:
+        routes = [
+            StarletteRoute(one.path, self._endpoint(one), methods=[one.method]) for one in ROUTES
+        ]
+        routes.append(StarletteRoute(f"{PREFIX}/openapi.json", self._document, methods=["GET"]))
+        starlette = Starlette(
+            routes=routes,
+            lifespan=self._lifespan,
+            exception_handlers={HTTPException: _http_error, Exception: _failed},
+        )
+        # A path that ends with a slash is another path; to send somebody elsewhere hides a mistake.
+        starlette.router.redirect_slashes = False
+        return RawPaths(starlette)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        if self.app._life.entered:  # by whoever serves us
+            yield
+            return
+        async with self.app:
+            yield
+
+    # --- one request ---
+
+    def _endpoint(self, route: Route) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await self._answered(route, request)
+            except PerdureError as error:
+                return self._problem(error)
+            except TimeoutError as error:
+                return self._problem(BadRequest(str(error) or "this took too long", 504))
+
+        return endpoint
+
+    async def _answered(self, route: Route, request: Request) -> Response:
+        principal = await self.guard.require(request, route.scope)
+        call = await read(request, route, principal)
+        if route.group == "access" and route.verb in _sessions:
+            return _sessions[route.verb](self, request, call)
+        if route.verb != "alive":
+            self._check_open()
+        if route.streams:
+            return await stream(self.app, self.feed, route, call, self._shown(call))
+        return self._response(route, call, await answer(self.app, route, call))
+
+    def _response(self, route: Route, call: Call, value: Any) -> Response:
+        if value is None and route.answer is None:
+            return Response(status_code=204, headers=HEADERS)
+        status = 200
+        if route.created and isinstance(value, wire.Started) and value.created:
+            status = 201
+        if isinstance(value, wire.Ready) and value.status != "ok":
+            status = 503
+        return _json(self._shown(call)(value), status)
+
+    def _shown(self, call: Call) -> Callable[[Any], bytes]:
+        """How values are written for who asks: fields that are to be kept from readers are, but from administrators."""
+        return msgspec.json.encode
+
+    def _check_open(self) -> None:
+        if self.app._life.entered:
+            return
+        if not self._warned:
+            self._warned = True
+            log.error(
+                "requests reach the Perdure API, and its App was never started: a mounted app is not started by its "
+                "host. Use lifespan=perdure.http.lifespan(app), or perdure.http.with_perdure(host, app)"
+            )
+        raise NotRunning(
+            "the engine behind this API was never started: its host must enter the App "
+            "(lifespan=perdure.http.lifespan(app), or perdure.http.with_perdure)"
+        )
+
+    def _problem(self, error: PerdureError) -> Response:
+        return told(error)
+
+    async def _document(self, request: Request) -> Response:
+        return _json(document(request.scope.get("root_path", "")), 200)
+
+
+# --- who is signed in ---
+
+
+def _sign_in(server: Server, request: Request, call: Call) -> Response:
+    cookie, principal = server.guard.sign_in(call.body.token)
+    me = wire.Me(
+        name=principal.name, scopes=sorted(principal.scopes), groups=list(principal.groups)
+    )
+    response = _json(msgspec.json.encode(me), 200)
+    response.set_cookie(
+        COOKIE,
+        cookie,
+        max_age=limits.session_us // 1_000_000,
+        path=request.scope.get("root_path", "") or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return response
+
+
+def _sign_out(server: Server, request: Request, call: Call) -> Response:
+    response = Response(status_code=204, headers=HEADERS)
+    response.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+    return response
+
+
+_sessions: Final[dict[str, Callable[[Server, Request, Call], Response]]] = {
+    "sign_in": _sign_in,
+    "sign_out": _sign_out,
+}
+
+
+# --- what is sent ---
+
+
+def _json(content: bytes, status: int) -> Response:
+    return Response(content, status, HEADERS, "application/json")
+
+
+def told(error: PerdureError) -> Response:
+    """An error as its problem."""
+    problem = problems.problem_of(error)
+    headers = dict(HEADERS)
+    if isinstance(error, NotAuthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    if problem.status in (429, 503):
+        headers["Retry-After"] = "1"
+    return Response(msgspec.json.encode(problem), problem.status, headers, problems.CONTENT_TYPE)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: a path or a method that is not there."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        reason = (
+            f"there is nothing at {request.url.path!r}; {PREFIX}/openapi.json lists what there is"
+        )
+    elif error.status_code == 405:
+        reason = f"{request.method} is not known at {request.url.path!r}"
+    else:
+        reason = str(error.detail)
+    response = told(BadRequest(reason, error.status_code))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """An error of our own: whoever asks gets its number, the log gets the rest."""
+    error_id = f"{id(error):x}-{request.scope.get('client', ('', 0))[1]:x}"
+    log.error(
+        "request %s %s failed, error %s", request.method, request.url.path, error_id, exc_info=error
+    )
+    return told(ServerFailed(error_id))
+
+
+class RawPaths:
+    """Routes by the path as it was sent, where a slash in an id is `%2F`; routers see it decoded otherwise."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (raw := scope.get("raw_path")):
+            root = scope.get("root_path", "")
+            path = raw.partition(b"?")[0].decode("latin-1")
+            if path.startswith(root):
+                scope = {**scope, "path": path}
+        await self._inner(scope, receive, send)
