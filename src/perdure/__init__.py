@@ -6,6 +6,7 @@ loses nothing.
 
 from perdure.app import App
 from perdure.channels import Queue, Signal, TimedOut, Topic, Won, ended, timer
+from perdure.client import Client, RemoteRun
 from perdure.errors import (
     AfterFork,
     AmbiguousSignal,
@@ -131,6 +132,7 @@ __all__ = [
     "Buffered",
     "BufferedSignal",
     "Cause",
+    "Client",
     "Conflict",
     "ConsumerHealth",
     "ConsumerInfo",
@@ -171,6 +173,7 @@ __all__ = [
     "QueueItem",
     "Queued",
     "Refused",
+    "RemoteRun",
     "Replayed",
     "Retry",
     "RetryAfter",

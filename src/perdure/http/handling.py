@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import msgspec
 from msgspec import UNSET
@@ -27,7 +27,7 @@ from perdure.model.duration import parse_duration
 from perdure.model.limits import BadValue, check_name
 from perdure.model.records import ErrorRecord
 from perdure.model.status import TERMINAL
-from perdure.views import Page, Refused, ScheduleInfo
+from perdure.views import Page, Refused, ScheduleInfo, StreamItem
 
 _time = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -48,14 +48,18 @@ Handler = Callable[[App, Call], Awaitable[Any]]
 
 async def answer(app: App, route: Route, call: Call) -> Any:
     """What a route answers a request with."""
+    return _told(await _asked(app, route, call), route)
+
+
+async def _asked(app: App, route: Route, call: Call) -> Any:
     own = HANDLERS.get(route.verb) if route.on == "own" else None
     if own is not None:
-        return _told(await own(app, call))
+        return await own(app, call)
     given = {**call.path, **_given(call.query), **_given(call.body)}
     if route.on == "run":
         handle = app.run(given.pop("run_id"))
-        return _told(await getattr(handle, route.called)(**given))
-    return _told(await getattr(app, route.called)(**given))
+        return await getattr(handle, route.called)(**given)
+    return await getattr(app, route.called)(**given)
 
 
 def _given(sent: msgspec.Struct | None) -> dict[str, Any]:
@@ -79,11 +83,11 @@ def _moment(value: Any) -> Any:
         raise BadValue("time", value, "is not RFC 3339, such as 2030-01-31T09:00:00Z") from error
 
 
-def _told(value: Any) -> Any:
+def _told(value: Any, route: Route) -> Any:
     """The answer of a verb in the form that the table promises."""
+    if get_origin(route.answer) is wire.Value:
+        return value if isinstance(value, wire.Value) else wire.Value(value)
     match value:
-        case None | msgspec.Struct():
-            return value
         case Page():
             return wire.Listing(items=value.items, cursor=value.cursor)
         case list():
@@ -91,7 +95,7 @@ def _told(value: Any) -> Any:
         case RunHandle():
             return wire.Started(id=value.id, created=value.created)
         case _:
-            return wire.Value(value)
+            return value
 
 
 # --- runs ---
@@ -168,13 +172,17 @@ async def _state_at(app: App, call: Call) -> Any:
     handle = app.run(call.path["run_id"])
     path = _given(call.query).get("path")
     state = await (handle.get("state") if path is None else handle.state_at(path))
-    return wire.Value(msgspec.to_builtins(state, enc_hook=_plain))
+    return wire.Value(_written(app, state))
 
 
-def _plain(value: Any) -> Any:
-    """A state of the user's own class: as its codec writes it, it was read; here only what it looks like counts."""
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else str(value)
+def _written(app: App, value: Any) -> Any:
+    """A value of no type that is known here, as JSON tells it, with tags for what JSON has not."""
+    return msgspec.json.decode(app._untyped.encode(value))
+
+
+def item_line(app: App, item: StreamItem[Any]) -> StreamItem[Any]:
+    """An item of a stream, likewise."""
+    return msgspec.structs.replace(item, value=_written(app, item.value))
 
 
 async def _fork(app: App, call: Call) -> Any:
@@ -191,7 +199,7 @@ async def _stream_items(app: App, call: Call) -> Any:
     items = app.run(call.path["run_id"]).stream(call.path["name"], follow=False, **given)
     try:
         async for one in items:
-            found.append(one)
+            found.append(item_line(app, one))
             if len(found) == limit:
                 break
     finally:
@@ -227,7 +235,7 @@ async def _ask(app: App, call: Call) -> Any:
         timeout=timedelta(microseconds=wait_us),
         **given,
     )
-    return wire.Value(msgspec.json.decode(app._untyped.encode(reply)))
+    return wire.Value(_written(app, reply))
 
 
 # --- approvals ---

@@ -19,7 +19,7 @@ from perdure.app import App
 from perdure.engine import Engine
 from perdure.errors import LedgerRewound, Overloaded, PerdureError, RunNotFound
 from perdure.http import wire
-from perdure.http.handling import Call
+from perdure.http.handling import Call, item_line
 from perdure.http.problems import problem_of
 from perdure.http.routes import Route
 from perdure.inputs import checked_position
@@ -239,7 +239,7 @@ async def _stream(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:
     async def messages() -> AsyncIterator[Message]:
         async with aclosing(items) as found:
             async for one in found:
-                yield "item", str(one.position), one
+                yield "item", str(one.position), item_line(app, one)
         yield "end", None, wire.Value(await handle.status())
 
     return messages()

@@ -1,0 +1,20 @@
+"""The verbs of an App from another machine, over HTTP: same names, arguments, answers and errors.
+
+A call is one line of the table of routes: what it was given is sorted into path, query and body, the answer is read as
+the type that the table names, and a problem is raised as the error it tells of. Signals, topics, queues and workflows
+may be given as in a program that has the store: payloads are written by their types before they are sent. What could
+not be sent is `Unreachable`; a write whose answer was lost is `OutcomeUnknown`: repeated with the same key it is safe.
+
+Needs `perdure[client]`.
+"""
+
+from perdure.client.operating import Operating
+from perdure.client.running import Running
+from perdure.client.runs import RemoteRun
+from perdure.client.telling import Telling
+
+__all__ = ["Client", "RemoteRun"]
+
+
+class Client(Running, Telling, Operating):
+    """The verbs of an App over HTTP. Use it as `async with Client(url, token) as client:`."""

@@ -1,0 +1,177 @@
+"""One request of a client, and streams across connections that break."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.client.wording import asked, path_of, plain_field, read_answer
+from perdure.errors import (
+    NotRunning,
+    OutcomeUnknown,
+    Unreachable,
+)
+from perdure.http import wire
+from perdure.http.problems import Problem, error_of, read_problem
+from perdure.http.routes import BY_VERB, Route
+from perdure.model import limits
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.limits import BadValue
+from perdure.views import (
+    Page,
+)
+
+# How long the server holds a request for the end of a run, well within what proxies endure; then we ask again.
+held_s = 25
+# Between two tries to follow anew.
+_again_s = 1.0
+
+
+class Transport:
+    """What carries the verbs of a client: it is opened, asked, and closed."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: Duration = "30s",
+        transport: Any = None,
+    ) -> None:
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise BadValue("url", url, "is no address of a server, such as https://host/perdure")
+        self.url = url.rstrip("/")
+        self._token = token
+        self._timeout_s = parse_duration(timeout, "timeout") / 1_000_000
+        self._transport = transport
+        self._http: Any = None
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    async def __aenter__(self) -> Self:
+        if self._http is not None:
+            raise NotRunning("the client is open already: a Client is entered once at a time")
+        httpx = needed_httpx()
+        headers = {"accept": "application/json"}
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            timeout=httpx.Timeout(self._timeout_s, read=self._timeout_s + held_s),
+            transport=self._transport,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    # --- one request ---
+
+    async def _page(self, verb: str, **given: Any) -> Page[Any]:
+        found: wire.Listing[Any] = await self._call(verb, **given)
+        return Page(found.items, found.cursor)
+
+    async def _list(self, verb: str, **given: Any) -> list[Any]:
+        found: wire.Listing[Any] = await self._call(verb, **given)
+        return found.items
+
+    async def _value(self, verb: str, **given: Any) -> Any:
+        return (await self._call(verb, **given)).value
+
+    async def _call(self, verb: str, /, **given: Any) -> Any:
+        """Ask for one line of the table."""
+        route = BY_VERB[verb]
+        path = path_of(route, given)
+        fields = {name: plain_field(value) for name, value in given.items() if value is not UNSET}
+        body = None if route.body is None else msgspec.json.encode(fields)
+        query = fields if route.body is None else {}
+        return read_answer(route, await self._sent(route, path, query, body))
+
+    async def _sent(
+        self,
+        route: Route,
+        path: str,
+        query: dict[str, Any] | None,
+        body: bytes | None,
+        headers: dict[str, str] | None = None,
+    ) -> Any:
+        http, httpx = self._open(), needed_httpx()
+        headers = headers or ({} if body is None else {"content-type": "application/json"})
+        try:
+            return await http.request(
+                route.method, path, params=asked(query), content=body, headers=headers
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise Unreachable(self.url, str(error) or type(error).__name__) from error
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+            if route.method == "GET":
+                raise Unreachable(self.url, reason) from error
+            raise OutcomeUnknown(
+                f"{route.verb} was sent to {self.url}, and its answer was lost ({reason}): repeating it with the same "
+                "key is safe"
+            ) from error
+
+    def _open(self) -> Any:
+        if self._http is None:
+            raise NotRunning("the client is not open: use it inside `async with client:`")
+        return self._http
+
+    # --- streams ---
+
+    async def _messages(
+        self, route: Route, path: str, query: dict[str, Any], after: int | None
+    ) -> AsyncGenerator[tuple[str, bytes], None]:
+        """What a stream tells, across connections that break, until it says that it has ended."""
+        while True:
+            try:
+                async with self._connected(path, query, after) as events:
+                    async for one in events:
+                        if one.event == "problem":
+                            raise error_of(msgspec.json.decode(one.data, type=Problem))
+                        if one.id:
+                            after = int(one.id)
+                        yield one.event, one.data.encode()
+                        if one.event == "end":
+                            return
+            except (needed_httpx().TransportError, NotRunning):
+                pass  # it broke: we come back where we were
+            self._open()
+            await asyncio.sleep(_again_s)
+
+    @asynccontextmanager
+    async def _connected(
+        self, path: str, query: dict[str, Any], after: int | None
+    ) -> AsyncIterator[Any]:
+        http, httpx = self._open(), needed_httpx()
+        asking = asked(query if after is None else {**query, "after": after})
+        # Quiet for longer than the server's own signs of life means that it is gone.
+        patience = httpx.Timeout(self._timeout_s, read=60)
+        async with http.stream("GET", path, params=asking, timeout=patience) as response:
+            if response.status_code != 200:
+                raise read_problem(await response.aread(), response.status_code)
+            yield httpx.EventSource(response, limits.http_body_bytes_max)
+
+
+def needed_httpx() -> Any:
+    try:
+        import httpx2  # not above: it needs the extra
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the client needs the extra `client`: pip install 'perdure[client]' ({error})",
+            name=error.name,
+        ) from error
+    return httpx2
