@@ -16,6 +16,7 @@ from perdure.errors import (
     BadExpression,
     BadLink,
     BadPlay,
+    BadSignature,
     BatchClosed,
     Conflict,
     CursorTooOld,
@@ -55,6 +56,7 @@ from perdure.errors import (
     UnknownSubscription,
     UnknownWorkflow,
     WaitTimeout,
+    WebhooksUnavailable,
     WrongLoop,
 )
 from perdure.handle import RunHandle
@@ -119,6 +121,7 @@ __all__ = [
     "BadHint",
     "BadLink",
     "BadPlay",
+    "BadSignature",
     "BadValue",
     "Batch",
     "BatchClosed",
@@ -203,6 +206,7 @@ __all__ = [
     "Unserved",
     "WaitTimeout",
     "Waiting",
+    "WebhooksUnavailable",
     "Won",
     "Workflow",
     "WrongLoop",
