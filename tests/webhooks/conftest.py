@@ -1,4 +1,4 @@
-"""Webhooks are a matter of the network, and rest on consumers, which run on all stores: here mostly SQLite is enough."""
+"""Webhooks are a matter of the network, and rest on consumers, which run on all stores: mostly SQLite is enough."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -82,7 +82,7 @@ ODD = [
     "https://%31%32%37.0.0.1/",
     "https://loc%61lhost/",
     "https://①②⑦.0.0.1/",
-    "https://ｌocalhost/",
+    "https://\uff4cocalhost/",
     "https://127。0。0。1/",
     "https://example.com\\@127.0.0.1/",
     "https://example.com\\.evil.com/",

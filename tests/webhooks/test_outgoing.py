@@ -245,15 +245,11 @@ async def test_redirects_are_not_followed(
 async def test_of_a_huge_answer_only_a_part_is_read_and_told(
     world: Any, app: App, receiver: Receiver
 ) -> None:
-    written = 0
-
     async def endless(writer: asyncio.StreamWriter) -> None:
-        nonlocal written
         writer.write(b"HTTP/1.1 400 x\r\ntransfer-encoding: chunked\r\n\r\n")
         while True:
             writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
             await writer.drain()  # ends when the other side hangs up
-            written += 65536
 
     receiver.answers = [endless]
     declare(app, receiver)
@@ -283,9 +279,7 @@ async def test_a_receiver_that_never_answers_costs_its_timeout_and_no_more(
         assert receiver.payloads == [1, 2]
 
 
-async def test_once_the_status_is_there_it_counts(
-    world: Any, app: App, receiver: Receiver
-) -> None:
+async def test_once_the_status_is_there_it_counts(world: Any, app: App, receiver: Receiver) -> None:
     async def stalls(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 x\r\ncontent-length: 10\r\n\r\nok")
         await asyncio.Event().wait()
@@ -453,9 +447,7 @@ async def test_no_secret_is_told_anywhere(
     bearer = "Bearer opensesame-123"
     echo = f"you sent {SECRET} and {bearer} to /hook?token=sesame-open"
     receiver.answers = [answer(500, echo), hang_up, answer(400, echo), answer(410, echo)]
-    declare(
-        app, receiver, headers={"authorization": bearer}, retry=Retry(attempts=3, backoff="1s")
-    )
+    declare(app, receiver, headers={"authorization": bearer}, retry=Retry(attempts=3, backoff="1s"))
     async with world(app) as w:
         await w.emit_only("order.paid", 1)
         await w.emit("order.paid", 2)
