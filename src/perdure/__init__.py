@@ -18,6 +18,7 @@ from perdure.errors import (
     BadLink,
     BadPlay,
     BadRequest,
+    BadSignature,
     BatchClosed,
     Conflict,
     CursorTooOld,
@@ -61,6 +62,7 @@ from perdure.errors import (
     UnknownWorkflow,
     Unreachable,
     WaitTimeout,
+    WebhooksUnavailable,
     WrongLoop,
 )
 from perdure.handle import RunHandle
@@ -126,6 +128,7 @@ __all__ = [
     "BadLink",
     "BadPlay",
     "BadRequest",
+    "BadSignature",
     "BadValue",
     "Batch",
     "BatchClosed",
@@ -216,6 +219,7 @@ __all__ = [
     "Unserved",
     "WaitTimeout",
     "Waiting",
+    "WebhooksUnavailable",
     "Won",
     "Workflow",
     "WrongLoop",

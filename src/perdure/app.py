@@ -245,6 +245,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
             tuple(self.declared_schedules.values()),
             self._make_store,
             self._make_chance,
+            self.source,
         )
         return self
 

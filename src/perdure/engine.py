@@ -21,7 +21,7 @@ from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import AfterFork, NotRunning, WrongLoop
 from perdure.hints import Hints
 from perdure.inputs import at_least
-from perdure.ledger.batches import Desk
+from perdure.ledger.batches import Desk, Outside
 from perdure.ledger.consumers import Consumers
 from perdure.ledger.definitions import Readers
 from perdure.ledger.expressions import compile_filter
@@ -172,6 +172,7 @@ class Life:
         schedules: Sequence[ScheduleRecord],
         make_store: Callable[[Ids], Store],
         make_chance: Callable[[], random.Random],
+        source: str,
     ) -> None:
         """Open an engine. Raises NotRunning if one is open; after a fork the parent's is left alone."""
         if self.entered and self._forks == _Forks.count:
@@ -181,9 +182,10 @@ class Life:
             self._engine = None
         self.entered, self._forks = True, _Forks.count
         try:
-            await self._begin(
-                await _made(settings, registry, readers, schedules, make_store, make_chance())
+            made = await _made(
+                settings, registry, readers, schedules, make_store, make_chance(), source
             )
+            await self._begin(made)
         except BaseException:
             self.entered = False
             raise
@@ -219,6 +221,7 @@ async def _made(
     schedules: Sequence[ScheduleRecord],
     make_store: Callable[[Ids], Store],
     chance: random.Random,
+    source: str,
 ) -> Engine:
     """The engine with its store open and its writer at work; nothing else has begun."""
     ids = Ids(settings.clock, chance)
@@ -232,7 +235,7 @@ async def _made(
     upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
     worker = _worker(settings, registry, schedules, store, coordinator, clock, ids, chance)
     matcher = None if worker is None else Matcher(store, coordinator, clock)
-    desk = Desk(registry, ids, settings.deps)
+    desk = Desk(registry, ids, settings.deps, Outside(clock, source))
     consumers = None
     if worker is not None:
         consumers = Consumers(
@@ -361,6 +364,8 @@ async def _stop(engine: Engine) -> None:
     stops: list[Callable[[], Awaitable[None]]] = [engine.upkeep.stop]
     if engine.consumers is not None:
         stops.append(engine.consumers.stop)
+    if engine.desk.outside is not None:
+        stops.append(engine.desk.outside.close)
     if engine.matcher is not None:
         stops.append(engine.matcher.stop)
     if engine.worker is not None:

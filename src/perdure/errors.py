@@ -10,6 +10,7 @@ PerdureError
 ├── NonDeterminism, Undecodable, ForeignAwait
 ├── UnknownConsumer, UnknownSubscription, UnknownSchedule, UnknownPool, CursorTooOld, BatchClosed
 ├── ApprovalNotFound, ApprovalClosed, ApprovalExpired, RunPaused, NotAllowed, BadLink, LinkExpired
+├── BadSignature, WebhooksUnavailable
 ├── OutcomeUnknown, StoreRefused
 ├── BadRequest (also a ValueError), NotAuthenticated, ScopeMissing, ServerFailed, Unreachable
 └── NotRunning, WrongLoop, AfterFork
@@ -193,6 +194,25 @@ class ExpressionsUnavailable(PerdureError):
             f"expressions need the package cel-expr-python: pip install 'perdure[cel]', "
             f"or give a Python callable ({reason})"
         )
+
+
+class BadSignature(PerdureError):
+    """A delivery to a hook that its sender has not signed, or not just so, or not just now; nothing was stored.
+
+    The reason says no more than the sender may know: not which secret, nor how near it was.
+    """
+
+    def __init__(self, hook: str, reason: str) -> None:
+        self.hook, self.reason = hook, reason
+        super().__init__(f"hook {hook!r} refused a delivery: {reason}")
+
+
+class WebhooksUnavailable(PerdureError):
+    """Webhooks need packages that are not installed here."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"webhooks need more packages: pip install 'perdure[webhooks]' ({reason})")
 
 
 class AmbiguousSignal(PerdureError):

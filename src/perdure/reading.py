@@ -4,7 +4,7 @@
 other verbs check what they were given, ask the engine, and give its answer a public form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -50,6 +50,7 @@ from perdure.views import (
     parked_event,
     subscription_info,
 )
+from perdure.webhooks.outgoing import Envelope, webhook_def
 
 H = TypeVar("H", bound=Handler)
 W = TypeVar("W", bound=Workflow[Any, *tuple[Any, ...]])
@@ -109,6 +110,45 @@ class Reading:
             return handler
 
         return define
+
+    def webhook(
+        self,
+        name: str,
+        url: str,
+        *patterns: str | Topic[Any],
+        secret: str | bytes | Sequence[str | bytes],
+        where: str | Callable[[Any], object] | None = None,
+        retry: Retry | None = None,
+        timeout: Duration = "10s",
+        headers: Mapping[str, str] | None = None,
+        start: Start = "now",
+        allow_private: bool | Sequence[str] = False,
+        insecure: bool = False,
+        envelope: Envelope = "cloudevents",
+    ) -> None:
+        """Post each event of these patterns to an address, signed by Standard Webhooks, in the order of the ledger.
+
+        It is the consumer `webhook.<name>`. An event is sent at least once, always with its id as `webhook-id`. Of
+        several secrets all sign. The address must not lead into a private network, unless `allow_private` says so:
+        True, or a list of hosts and networks. `insecure` lets it be http://.
+        """
+        self._check_early(name)
+        self.readers.add(
+            webhook_def(
+                name,
+                url,
+                patterns,
+                secret=secret,
+                where=where,
+                retry=retry,
+                timeout=timeout,
+                headers=headers,
+                start=start,
+                allow_private=allow_private,
+                insecure=insecure,
+                envelope=envelope,
+            )
+        )
 
     def on(
         self,

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from worlds import ELSEWHERE
 
-from perdure import App, BadValue, Batch, CursorTooOld, Retry, UnknownConsumer
+from perdure import (
+    App,
+    BadValue,
+    Batch,
+    CursorTooOld,
+    Permanent,
+    Retry,
+    RetryAfter,
+    UnknownConsumer,
+)
 from perdure.model import ops
 from perdure.model.outcomes import Refusal
 
@@ -328,6 +337,44 @@ async def test_one_bad_event_is_parked_and_the_others_go_on(world: Any, app: App
         await w.emit_only("in.a", 5)
         await w.advance("1m")
         assert seen == [0, 1, 3, 4, 5]
+
+
+async def test_a_handler_may_say_that_trying_again_is_of_no_use(world: Any, app: App) -> None:
+    tried: list[list[int]] = []
+
+    @app.consumer("c", "in.*", every="* * * * *", retry=Retry(attempts=5, backoff="1s"))
+    async def c(batch: Batch) -> None:
+        tried.append([event.payload for event in batch])
+        if any(event.payload == 2 for event in batch):
+            raise Permanent("no such account")
+
+    async with world(app) as w:
+        for n in range(4):
+            await w.emit_only("in.a", n)
+        await w.advance("1m")
+        assert tried == [[0, 1, 2, 3], [0], [1], [2], [3]]
+        (parked,) = await w.app.parked()
+        assert (parked.reason, parked.attempts) == ("Permanent: no such account", 2)
+
+
+async def test_a_handler_may_say_when_to_try_again(world: Any, app: App) -> None:
+    tried: list[float] = []
+
+    @app.consumer("c", "in.*", retry=Retry(attempts=3, backoff="1s", jitter=0))
+    async def c(batch: Batch) -> None:
+        tried.append(world.clock.monotonic())
+        if len(tried) == 1:
+            raise RetryAfter("90s")
+        raise ValueError("as the policy says")
+
+    async with world(app) as w:
+        await w.emit("in.a", 1)
+        await w.advance("89s")
+        assert len(tried) == 1
+        await w.advance("1m")
+        assert [at - tried[0] for at in tried] == [0, 90, 92]
+        (parked,) = await w.app.parked()
+        assert parked.attempts == 3
 
 
 async def test_a_parked_event_is_fired_again_or_dropped(world: Any, app: App) -> None:

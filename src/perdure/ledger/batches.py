@@ -5,9 +5,10 @@ cursor past these events, or not at all. So a crash anywhere loses nothing and d
 event led to it: the one that `cause=` names, else the one the `for` loop stands at, else the deepest of the batch.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple, overload
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from perdure.inputs import (
     new_start,
 )
 from perdure.model import limits, ops
+from perdure.model.clock import Clock
 from perdure.model.duration import Duration
 from perdure.model.events import Cause, Event
 from perdure.model.ids import Ids
@@ -33,6 +35,32 @@ from perdure.registry import Registry, Workflow
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+log = logging.getLogger("perdure.ledger")
+
+
+class Closable(Protocol):
+    """What a handler of the engine's own may keep open, such as connections."""
+
+    async def aclose(self) -> None: ...
+
+
+class Outside:
+    """What handlers that reach out of the process work with: the time, the name of this ledger, what they keep open."""
+
+    def __init__(self, clock: Clock, source: str) -> None:
+        self.clock = clock
+        self.source = source
+        self.kept: dict[object, Closable] = {}
+
+    async def close(self) -> None:
+        """The app closes: so does what was kept open for it."""
+        while self.kept:
+            _, one = self.kept.popitem()
+            try:
+                await one.aclose()
+            except Exception:
+                log.warning("a connection was not closed well", exc_info=True)
+
 
 class Desk(NamedTuple):
     """What batches of one app need to turn what a handler asks for into ops."""
@@ -40,6 +68,7 @@ class Desk(NamedTuple):
     registry: Registry
     ids: Ids
     deps: tuple[object, ...]
+    outside: Outside | None = None
 
 
 class Batch(Sequence[Event]):
@@ -245,6 +274,12 @@ class Batch(Sequence[Event]):
         self._hold(event, new_item(self._desk.registry, queue, payload, key, ids.ulid()))
 
     # --- for whoever called the handler ---
+
+    @property
+    def outside(self) -> Outside:
+        """For handlers of the engine's own that reach out of the process."""
+        assert self._desk.outside is not None
+        return self._desk.outside
 
     def close(self) -> tuple[ops.Effect, ...]:
         """The handler has returned: what it wants done. From now on it can ask for nothing."""

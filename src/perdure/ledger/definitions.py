@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from perdure.channels import Topic
 from perdure.errors import Conflict
 from perdure.inputs import checked_flag, is_whole
-from perdure.ledger.rules import Rule, checked_rule, own_key, takes_event
+from perdure.ledger.expressions import Filter
+from perdure.ledger.rules import Function, Rule, checked_rule, own_key, takes_event
 from perdure.model import limits
 from perdure.model.clock import from_datetime
 from perdure.model.cron import Cron, parse_cron
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Batch"], Awaitable[None]]
 CatchUp = Literal["one", "skip"]
+Where = Filter | Function
 Start = Literal["beginning", "now"] | int | datetime
 
 # Five tries within a quarter of a minute: long enough for a restart of what the handler talks to, short enough that
@@ -95,6 +97,7 @@ class ConsumerDef:
     dedupe: bool
     start: Begin
     retry: Retry
+    where: Where | None = None  # which of them it wants; of those that a webhook sends
 
     def keys_of(self, record: EventRecord) -> tuple[str, ...]:
         """What is remembered of an event once it is dealt with: with dedupe its key, if it has one."""

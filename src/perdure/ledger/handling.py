@@ -1,21 +1,23 @@
 """Consumers that code defines: a handler is called with batches, and its sends are committed with the cursor.
 
 A batch that fails is tried again as its policy says, then one event at a time; the event that fails alone is parked
-with the reason and the cursor goes on. A handler that is cut off by the end of the app has not failed. With dedupe,
-events whose key this consumer has dealt with are left out; a key is remembered in the commit that deals with it.
+with the reason and the cursor goes on. A handler may say more than that it failed: `Permanent` that trying again is of
+no use, `RetryAfter` when to. One that is cut off by the end of the app has not failed. With dedupe, events whose key
+this consumer has dealt with are left out; a key is remembered in the commit that deals with it.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 
-from perdure.errors import StoreRefused
+from perdure.errors import Permanent, RetryAfter, StoreRefused
 from perdure.ledger.batches import Batch, Desk
-from perdure.ledger.definitions import ConsumerDef, Handler
+from perdure.ledger.definitions import ConsumerDef, Handler, Where
+from perdure.ledger.expressions import Filter
 from perdure.ledger.reader import Means, Reader
 from perdure.ledger.rules import ENDS_THE_PROCESS, own_key, told
 from perdure.model import ops
-from perdure.model.events import event_of
+from perdure.model.events import Event, event_of
 from perdure.model.keys import consumer_scope
 from perdure.model.policy import next_delay_us
 from perdure.model.records import EventRecord, ParkedRecord
@@ -24,8 +26,20 @@ from perdure.store.base import Store
 log = logging.getLogger("perdure.ledger")
 
 
+class StopConsumer(Exception):
+    """Raised by a handler of the engine's own: nobody wants this any more, so the consumer is paused."""
+
+
 class HandlerFailed(Exception):
-    """What a handler raised, in words that can be stored."""
+    """What a handler raised, in words that can be stored, and what follows from it."""
+
+    def __init__(self, words: str, error: BaseException | None = None) -> None:
+        super().__init__(words)
+        self.permanent = isinstance(error, Permanent | StopConsumer)
+        self.stops = isinstance(error, StopConsumer)
+        # A subclass may not have called ours.
+        self.delay_us = getattr(error, "delay_us", None) if isinstance(error, RetryAfter) else None
+        self.tries = 1
 
 
 class HandlerReader(Reader):
@@ -64,10 +78,12 @@ class HandlerReader(Reader):
         try:
             await self._insist(fresh, upto, keys)
         except HandlerFailed as failed:
-            if len(fresh) == 1:  # it has had its tries
-                await self._park(fresh[0], upto, str(failed), self._definition.retry.attempts)
+            if failed.stops:
+                await self.stop_reading(str(failed))
+            elif len(fresh) == 1:  # it has had its tries
+                await self._park(fresh[0], upto, str(failed), failed.tries)
             else:
-                await self._one_by_one(fresh, upto)
+                await self._one_by_one(fresh, upto, failed.tries + 1)
 
     async def _insist(self, records: list[EventRecord], upto: int, keys: tuple[str, ...]) -> None:
         """Call the handler and commit what it wants until both succeed, or its policy gives up."""
@@ -77,9 +93,12 @@ class HandlerReader(Reader):
                 await self._call_and_commit(records, upto, keys)
                 return
             except HandlerFailed as failed:
+                failed.tries = attempt
                 delay_us = next_delay_us(self._definition.retry, attempt, self.means.die())
-                if delay_us is None:
+                if delay_us is None or failed.permanent:
                     raise
+                if failed.delay_us is not None:
+                    delay_us = failed.delay_us
                 await self._tell(str(failed))
             attempt += 1
             await self.back_off(delay_us)
@@ -91,7 +110,13 @@ class HandlerReader(Reader):
 
         If the store takes nothing at all, it says so, or telling of the failure fails too, and all begins again later.
         """
-        effects = await call(self._definition.handler, self.means.desk, self.name, records)
+        definition = self._definition
+        effects = await call(
+            definition.handler, self.means.desk, self.name, records, where=definition.where
+        )
+        if effects is None:
+            self.pass_over(upto)
+            return
         try:
             await self.commit(upto, effects=effects, finished=keys)
         except StoreRefused as refused:
@@ -104,9 +129,8 @@ class HandlerReader(Reader):
         if self.record is not None and self.record.error != error:
             await self.commit(self.position, error=error)
 
-    async def _one_by_one(self, records: list[EventRecord], upto: int) -> None:
+    async def _one_by_one(self, records: list[EventRecord], upto: int, tries: int) -> None:
         """Each event has one more try of its own, so that the others do not suffer; who fails alone is parked."""
-        tries = self._definition.retry.attempts + 1
         for alone, until in _parts(records, upto, 1):
             try:
                 await self._call_and_commit(alone, until, self._definition.keys_of(alone[0]))
@@ -137,11 +161,14 @@ async def call(
     consumer: str,
     records: list[EventRecord],
     *,
+    where: Where | None = None,
     replay: bool = False,
     key_suffix: str = "",
-) -> tuple[ops.Effect, ...]:
-    """Call a handler with these events: what it wants done, or HandlerFailed."""
-    events = [event_of(one) for one in records]
+) -> tuple[ops.Effect, ...] | None:
+    """Call a handler with these events: what it wants done, or HandlerFailed. None if no event is as `where` says."""
+    events = [event for one in records if _matches(where, one, event := event_of(one))]
+    if not events:
+        return None
     batch = Batch(desk, consumer, events, replay=replay, key_suffix=key_suffix)
     try:
         await handler(batch)
@@ -155,10 +182,22 @@ async def call(
         raise
     except BaseException as error:
         log.warning("the handler of consumer %r failed", consumer, exc_info=True)
-        raise HandlerFailed(told(error)) from error
+        raise HandlerFailed(told(error), error) from error
     finally:
         effects = batch.close()
     return effects
+
+
+def _matches(where: Where | None, record: EventRecord, event: Event) -> bool:
+    """What cannot be told by now cannot be told later either."""
+    if where is None:
+        return True
+    try:
+        return where.test(record) if isinstance(where, Filter) else bool(where(event))
+    except ENDS_THE_PROCESS:
+        raise
+    except BaseException as error:
+        raise HandlerFailed(f"where: {told(error)}", Permanent()) from error
 
 
 def _is_cancelled() -> bool:

@@ -75,8 +75,10 @@ async def _dealt_with(
         return await _start_again(bench, row, event), ()
     definition = definition_of(bench.readers, row.consumer)
     # It has never gone through, so this is no replay of anything.
-    effects = await call(definition.handler, bench.desk, row.consumer, [event])
-    return effects, definition.keys_of(event)
+    effects = await call(
+        definition.handler, bench.desk, row.consumer, [event], where=definition.where
+    )
+    return effects or (), definition.keys_of(event)
 
 
 async def _start_again(

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -293,9 +293,12 @@ class Reader(ABC):
 
     async def stop_too_old(self, oldest: int) -> None:
         """Never skip in silence: it stays paused until an operator says where to go on."""
-        error = CursorTooOld(self.name, oldest)
-        log.error("%s", error)
-        pause = ops.SteerConsumer(name=self.name, paused=True, reason=str(error))
+        await self.stop_reading(str(CursorTooOld(self.name, oldest)))
+
+    async def stop_reading(self, reason: str) -> NoReturn:
+        """It stays paused where it stands, until an operator resumes it."""
+        log.error("consumer %r is paused: %s", self.name, reason)
+        pause = ops.SteerConsumer(name=self.name, paused=True, reason=reason)
         await self.means.coordinator.submit(pause)
         self._stale = True
         raise CursorLost

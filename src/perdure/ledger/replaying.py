@@ -331,10 +331,11 @@ class _IntoHandler:
             self._bench.desk,
             self._name,
             records,
+            where=None if self._definition is None else self._definition.where,
             replay=True,
             key_suffix=self._suffix,
         )
-        if not effects and not keys:
+        if effects is None or not (effects or keys):
             return True
         commit = ops.CommitEffects(consumer=self._name, effects=effects, finished=tuple(keys))
         return (await self._bench.coordinator.submit(commit)).count > 0

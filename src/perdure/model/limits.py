@@ -257,6 +257,30 @@ secret_bytes_min = 16
 # A link: an id, a choice and a name, with their signature.
 link_chars_max = 4096
 
+# The address of a webhook: as long as any server takes.
+webhook_url_chars_max = 2048
+# Secrets of one webhook or hook: the new one and the old, and some to spare. Each signs, or is tried, each time.
+webhook_secrets_max = 8
+# Headers that a webhook sends beside its own, and the bytes of one, also of those that a hook reads.
+webhook_headers_max = 32
+webhook_header_bytes_max = 4096
+# Hosts and networks that a webhook may reach though they are private; more are a network.
+webhook_allowed_max = 64
+# How long one delivery may take: its webhook waits meanwhile, and so does the end of the app.
+webhook_timeout_us_max = 5 * 60 * 1_000_000
+# Addresses of one host that are tried, one after the other, within that time.
+webhook_addresses_max = 4
+# What is read of an answer: whether it went well is known by then. Longer ones are cut off, with their connection.
+webhook_response_bytes_max = 64 * 1024
+# What is told of an answer, with the reason: enough to see what was wrong.
+webhook_response_chars_shown = 200
+# For how long a receiver may put off the next try: a webhook sends in order, so all that follows waits as well.
+webhook_retry_after_us_max = 3600 * 1_000_000
+# How old, or how far ahead, a signed delivery may be: one that was caught and is sent again later is refused.
+webhook_tolerance_us = 5 * 60 * 1_000_000
+# Signatures that come with one delivery: each is compared with those of all secrets.
+webhook_signatures_max = 16
+
 # Where, map and key of a subscription: a line or two. Longer logic belongs into a consumer.
 expression_bytes_max = 4096
 # What one evaluation may copy, about in bytes, by an estimate made before it: some tenths of a second.
