@@ -89,6 +89,7 @@ from perdure.pools import Pool
 from perdure.registry import Step, Workflow, step, workflow
 from perdure.runtime.context import Context
 from perdure.runtime.steps import StepInfo, step_info
+from perdure.version import VERSION
 from perdure.views import (
     Backfilled,
     BufferedSignal,
@@ -111,7 +112,7 @@ from perdure.views import (
     Waiting,
 )
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Accepted",

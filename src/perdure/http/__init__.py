@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from perdure.app import App
     from perdure.http.security import Authenticate, Principal, Token
+    from perdure.webhooks.incoming import Hook
 
 __all__ = ["Principal", "Token", "create_app", "lifespan", "new_token", "with_perdure"]
 
@@ -22,18 +23,19 @@ def create_app(
     *,
     tokens: "Sequence[Token] | None" = None,
     authenticate: "Authenticate | None" = None,
+    hooks: "Sequence[Hook]" = (),
     insecure: bool = False,
 ) -> "ASGIApp":
     """The API of an App as an ASGI app, to be served or mounted.
 
     Who may ask: `tokens` (by default those of PERDURE_TOKENS), or for whom `authenticate(request)` gives a Principal.
-    Without either only this machine is answered, unless `insecure=True`. Served on its own it opens and closes the App;
-    a host that mounts it does that: `lifespan(app)`.
+    Without either only this machine is answered, unless `insecure=True`. What others post to `hooks` is verified by its
+    signature. Served on its own it opens and closes the App; a host that mounts it does that: `lifespan(app)`.
     """
     server = _server()
     known = server.tokens_of_environment() if tokens is None else tuple(tokens)
     return server.Server(  # type: ignore[no-any-return]
-        app, tokens=known, authenticate=authenticate, insecure=insecure
+        app, tokens=known, authenticate=authenticate, hooks=hooks, insecure=insecure
     ).asgi()
 
 

@@ -305,11 +305,6 @@ async def _schedule(app: App, call: Call) -> Any:
 # --- operation ---
 
 
-async def _me(app: App, call: Call) -> Any:
-    me = call.principal
-    return wire.Me(name=me.name, scopes=sorted(me.scopes), groups=list(me.groups))
-
-
 async def _alive(app: App, call: Call) -> Any:
     return wire.Alive()
 
@@ -348,7 +343,6 @@ HANDLERS: Final[dict[str, Handler]] = {
     "emit_cloudevents": _emit_cloudevents,
     "schedules": _schedules,
     "schedule": _schedule,
-    "me": _me,
     "alive": _alive,
     "ready": _ready,
 }

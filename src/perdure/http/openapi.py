@@ -11,6 +11,7 @@ from perdure.http.problems import CONTENT_TYPE, Problem
 from perdure.http.reading import KEY_HEADER
 from perdure.http.routes import PREFIX, ROUTES, SCOPES, Route
 from perdure.ledger.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
+from perdure.version import VERSION
 
 _template: Final = "#/components/schemas/{name}"
 _modules = re.compile(r"(?:\w+\.)+(\w+)")
@@ -20,8 +21,6 @@ _no_name = re.compile(r"\W+")
 @functools.lru_cache(8)
 def document(root_path: str = "") -> bytes:
     """The document of an API that is reached under this path."""
-    from perdure import __version__  # not above: the package itself may be on its way in
-
     types = [one for route in ROUTES for one in (route.body, route.answer) if one is not None]
     hints, components = msgspec.json.schema_components([*types, Problem], ref_template=_template)
     schemas = dict(zip(map(repr, [*types, Problem]), hints, strict=True))
@@ -29,7 +28,7 @@ def document(root_path: str = "") -> bytes:
         "openapi": "3.1.0",
         "info": {
             "title": "Perdure",
-            "version": __version__,
+            "version": VERSION,
             "description": "Durable workflows: start runs, signal them, look at them, steer them.",
         },
         "servers": [{"url": root_path or "/"}],
@@ -85,6 +84,9 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             "required": needed,
             "content": {"application/json": {"schema": schemas[repr(route.body)]}},
         }
+    elif route.verb == "receive":
+        anything: dict[str, Any] = {"schema": {}}
+        made["requestBody"] = {"required": True, "content": {"application/json": anything}}
     elif route.verb == "emit_cloudevents":
         made["requestBody"] = {
             "required": True,
@@ -161,6 +163,11 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             "description": "Server-sent events",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         }
+    elif route.plain:
+        made["200"] = {
+            "description": "Text",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
     elif route.answer is None:
         made["204"] = {"description": "Done"}
     else:
@@ -168,6 +175,8 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         made["200"] = done
         if route.created:
             made["201"] = done
+        if route.may_be_nothing:
+            made["204"] = {"description": "There was nothing to do"}
         if route.answer is wire.Ready:
             made["503"] = done
     return made

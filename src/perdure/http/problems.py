@@ -20,6 +20,7 @@ CONTENT_TYPE: Final = "application/problem+json"
 # Which status each error has; a class without one has that of its nearest base, see `status_of`.
 _statuses: Final[dict[type[PerdureError], int]] = {
     errors.NotAuthenticated: 401,
+    errors.BadSignature: 401,
     errors.ScopeMissing: 403,
     errors.NotAllowed: 403,
     errors.BadLink: 403,
@@ -52,6 +53,7 @@ _statuses: Final[dict[type[PerdureError], int]] = {
     errors.Undecodable: 422,
     errors.Overloaded: 429,
     errors.ExpressionsUnavailable: 501,
+    errors.WebhooksUnavailable: 501,
     errors.StoreRefused: 503,
     errors.OutcomeUnknown: 503,
     errors.NotRunning: 503,

@@ -60,7 +60,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     says: str
     scope: Scope | None
-    on: Literal["app", "run", "own"] = "app"
+    on: Literal["app", "run", "own", "server"] = "app"
     call: str = ""  # the verb of the library, if it has another name
     query: type[wire.Sent] | None = None
     body: type[wire.Sent] | None = None
@@ -68,6 +68,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     created: bool = False  # 201 if it made something that was not there
     keyed: bool = False
     streams: bool = False  # the answer is a stream of events
+    plain: bool = False  # the answer is text
+    may_be_nothing: bool = False  # 204 if there was nothing to do
     body_bytes_max: int = limits.http_body_bytes_max
 
     @property
@@ -881,7 +883,7 @@ def _operation() -> list[Route]:
             group="access",
             says="Who asks, and what they may do",
             scope=None,
-            on="own",
+            on="server",
             answer=wire.Me,
         ),
         Route(
@@ -891,7 +893,7 @@ def _operation() -> list[Route]:
             group="access",
             says="Exchange a token for a cookie, for browsers",
             scope=None,
-            on="own",
+            on="server",
             body=wire.SignIn,
             answer=wire.Me,
         ),
@@ -902,7 +904,28 @@ def _operation() -> list[Route]:
             group="access",
             says="Give the cookie back",
             scope=None,
-            on="own",
+            on="server",
+        ),
+        Route(
+            verb="receive",
+            method="POST",
+            path="/hooks/{name}",
+            group="ledger",
+            says="A webhook of somebody else's, verified by its signature, becomes a signal or an event",
+            scope=None,
+            on="server",
+            answer=Delivered | Buffered | Emitted | Duplicate[Delivered | Buffered | Emitted],
+            may_be_nothing=True,
+        ),
+        Route(
+            verb="metrics",
+            method="GET",
+            path="/metrics",
+            group="operation",
+            says="What Prometheus asks for",
+            scope="read",
+            on="server",
+            plain=True,
         ),
         Route(
             verb="alive",

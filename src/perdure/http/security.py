@@ -44,6 +44,9 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return scope in self.scopes or "admin" in self.scopes
 
 
+# Who asks where nobody needs to be known: a link, a signature or nothing at all is enough there.
+STRANGER: Final = Principal(name="", scopes=frozenset())
+
 Authenticate = Callable[[Request], Principal | Awaitable[Principal | None] | None]
 
 
@@ -173,16 +176,19 @@ class Guard:
             return self._by_cookie(cookie)
         return self._unknown(request) if self.is_open else None
 
-    async def require(self, request: Request, scope: Scope | None) -> Principal:
-        """Who asks, if they may; a stranger is good enough only where no scope is needed."""
+    async def known(self, request: Request) -> Principal:
+        """Who asks; raises NotAuthenticated for a stranger too."""
         found = await self.principal(request)
         if found is None:
-            if scope is None:
-                return Principal(name="", scopes=frozenset())
             raise NotAuthenticated(
                 "this server wants to know who asks: send `Authorization: Bearer <token>`"
             )
-        if scope is not None and not found.may(scope):
+        return found
+
+    async def require(self, request: Request, scope: Scope) -> Principal:
+        """Who asks, if they may."""
+        found = await self.known(request)
+        if not found.may(scope):
             raise ScopeMissing(found.name, scope, sorted(found.scopes))
         return found
 

@@ -6,7 +6,7 @@ did.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -25,9 +25,11 @@ from perdure.http.handling import Call, answer
 from perdure.http.openapi import document
 from perdure.http.reading import read
 from perdure.http.routes import PREFIX, ROUTES, Route
-from perdure.http.security import COOKIE, Authenticate, Guard, Token
+from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
 from perdure.http.streaming import Feed, stream
 from perdure.model import limits
+from perdure.model.limits import BadValue
+from perdure.webhooks.incoming import Hook, receive
 
 log = logging.getLogger("perdure.http")
 
@@ -51,9 +53,11 @@ class Server:
         *,
         tokens: Sequence[Token],
         authenticate: Authenticate | None,
+        hooks: Sequence[Hook],
         insecure: bool,
     ) -> None:
         self.app = app
+        self.hooks = _checked_hooks(hooks)
         self.feed = Feed(app)
         secrets = app._secrets()
         self.guard = Guard(
@@ -101,12 +105,14 @@ class Server:
         return endpoint
 
     async def _answered(self, route: Route, request: Request) -> Response:
-        principal = await self.guard.require(request, route.scope)
+        principal = STRANGER
+        if route.scope is not None:
+            principal = await self.guard.require(request, route.scope)
         call = await read(request, route, principal)
-        if route.group == "access" and route.verb in _sessions:
-            return _sessions[route.verb](self, request, call)
-        if route.verb != "alive":
+        if route.verb not in _without_engine:
             self._check_open()
+        if route.on == "server":
+            return await _own[route.verb](self, request, call)
         if route.streams:
             return await stream(self.app, self.feed, route, call, self._shown(call))
         return self._response(route, call, await answer(self.app, route, call))
@@ -146,15 +152,12 @@ class Server:
         return _json(document(request.scope.get("root_path", "")), 200)
 
 
-# --- who is signed in ---
+# --- what is answered by the server itself ---
 
 
-def _sign_in(server: Server, request: Request, call: Call) -> Response:
+async def _sign_in(server: Server, request: Request, call: Call) -> Response:
     cookie, principal = server.guard.sign_in(call.body.token)
-    me = wire.Me(
-        name=principal.name, scopes=sorted(principal.scopes), groups=list(principal.groups)
-    )
-    response = _json(msgspec.json.encode(me), 200)
+    response = _json(msgspec.json.encode(_told_of(principal)), 200)
     response.set_cookie(
         COOKIE,
         cookie,
@@ -167,16 +170,52 @@ def _sign_in(server: Server, request: Request, call: Call) -> Response:
     return response
 
 
-def _sign_out(server: Server, request: Request, call: Call) -> Response:
+async def _me(server: Server, request: Request, call: Call) -> Response:
+    return _json(msgspec.json.encode(_told_of(await server.guard.known(request))), 200)
+
+
+def _told_of(principal: Principal) -> wire.Me:
+    return wire.Me(
+        name=principal.name, scopes=sorted(principal.scopes), groups=list(principal.groups)
+    )
+
+
+async def _sign_out(server: Server, request: Request, call: Call) -> Response:
     response = Response(status_code=204, headers=HEADERS)
     response.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
     return response
 
 
-_sessions: Final[dict[str, Callable[[Server, Request, Call], Response]]] = {
+async def _receive(server: Server, request: Request, call: Call) -> Response:
+    """A delivery to one of the hooks that this server was given."""
+    hook = server.hooks.get(call.path["name"])
+    if hook is None:
+        raise BadRequest(f"there is no hook {call.path['name']!r} here", 404)
+    told = await receive(server.app, hook, call.raw, request.headers)
+    if told is None:
+        return Response(status_code=204, headers=HEADERS)
+    return _json(msgspec.json.encode(told), 200)
+
+
+_own: Final[dict[str, Callable[[Server, Request, Call], Awaitable[Response]]]] = {
+    "me": _me,
     "sign_in": _sign_in,
     "sign_out": _sign_out,
+    "receive": _receive,
 }
+# These answer whether or not anything runs behind them.
+_without_engine: Final = frozenset({"alive", "sign_in", "sign_out", "me"})
+
+
+def _checked_hooks(hooks: Sequence[Hook]) -> dict[str, Hook]:
+    found: dict[str, Hook] = {}
+    for one in hooks:
+        if not isinstance(one, Hook):
+            raise BadValue("hook", one, "is no Hook: give perdure.webhooks.Hook(…)")
+        if one.name in found:
+            raise BadValue("hook", one.name, "is given twice: each has a name of its own")
+        found[one.name] = one
+    return found
 
 
 # --- what is sent ---

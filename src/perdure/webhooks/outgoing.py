@@ -13,8 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from perdure.channels import Topic
@@ -33,6 +32,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Event
 from perdure.model.limits import BadValue, check_name, unsaid
 from perdure.model.policy import Retry
+from perdure.version import VERSION
 from perdure.webhooks.addresses import Allowed, Target, checked_allowed, checked_url
 from perdure.webhooks.signing import checked_keys, reference, signatures
 
@@ -250,7 +250,7 @@ class Sender:
             *self._headers,
         ]
         if not any(name.lower() == "user-agent" for name, _ in self._headers):
-            headers.append(("user-agent", _user_agent()))
+            headers.append(("user-agent", f"perdure/{VERSION}"))
         if event.trace is not None and _traceparent.fullmatch(event.trace):
             headers.append(("traceparent", event.trace))
         return headers
@@ -312,11 +312,3 @@ def _put_off(headers: Mapping[str, str], now_us: int) -> int | None:
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
     return min(delay_us, limits.webhook_retry_after_us_max) if delay_us > 0 else None
-
-
-@cache
-def _user_agent() -> str:
-    try:
-        return f"perdure/{metadata.version('perdure')}"
-    except metadata.PackageNotFoundError:  # run from its source, without an installation
-        return "perdure"
