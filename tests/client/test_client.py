@@ -131,6 +131,7 @@ async def served() -> AsyncIterator[Both]:
     config = uvicorn.Config(create_app(app), port=0, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     listening = config.bind_socket()
+    listening.listen()  # whoever comes before it serves waits
     port = listening.getsockname()[1]
     async with app, Client(f"http://127.0.0.1:{port}") as client:
         serving = asyncio.create_task(server.serve([listening]))

@@ -33,6 +33,12 @@ STORIES = {
     ],
     "reflexion.py": ["discount  avoided", "learnt: reflexion.failure_pattern"],
     "price_fanout.py": ["1000 resumed in its commit, and more follow", "repricings: 1"],
+    "fastapi_orders.py": [
+        "the provider is told: duplicate",
+        "the inbox of the managers: Ship for 1200?",
+        "the customer sees: shipping",
+        "the result: parcel for anna",
+    ],
     "web": [
         "uvicorn: 40 orders through",
         "gunicorn: 40 orders through",
