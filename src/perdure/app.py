@@ -51,6 +51,7 @@ from perdure.model.outcomes import Accepted, Queued, Refusal, Sent, Started
 from perdure.model.policy import Retry
 from perdure.model.records import WatcherRecord
 from perdure.model.status import Status
+from perdure.named import Called, Catalogue, called, submit
 from perdure.pooling import Pooling, pool_row, slot_waits
 from perdure.pools import Pool, checked_pools
 from perdure.posting import post
@@ -66,7 +67,15 @@ from perdure.registry import (
 )
 from perdure.registry import step as free_step
 from perdure.scheduling import Scheduling
-from perdure.sending import SentOrNot, accepted, answer_op, send_again, send_many, send_op
+from perdure.sending import (
+    SentOrNot,
+    accepted,
+    answer_op,
+    send_again,
+    send_many,
+    send_op,
+    start_signal_op,
+)
 from perdure.starting import debounced, listener, start_op
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store, WatcherPlace
@@ -318,10 +327,47 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         priority: int = 0,
         connection: Any,
     ) -> Accepted: ...
+    @overload
     async def start(
         self,
-        workflow: Workflow[R, *Ts],
+        workflow: str,
+        *args: Any,
+        version: int | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        start_at: datetime | Duration | None = None,
+        deadline: datetime | Duration | None = None,
+        debounce: Duration | None = None,
+        debounce_max: Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+        connection: None = None,
+    ) -> RunHandle[Any]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        *args: Any,
+        version: int | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        start_at: datetime | Duration | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+        connection: Any,
+    ) -> Accepted: ...
+    async def start(
+        self,
+        workflow: Workflow[R, *Ts] | str,
         *args: *Ts,
+        version: int | None = None,
         id: str | None = None,
         key: str | None = None,
         tags: dict[str, str] | None = None,
@@ -334,10 +380,11 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         pool_key: str = "",
         priority: int = 0,
         connection: Any = None,
-    ) -> RunHandle[R] | Accepted:
+    ) -> RunHandle[Any] | Accepted:
         """Start a run, or find it: the same id or key gives the run that exists (`created` is False then).
 
-        A run keeps the version of its workflow; of a mere name the newest is taken.
+        A run keeps the version of its workflow. A mere name means the newest of this app, else of all apps that use the
+        store, or that `version=`; its arguments may be JSON builtins, and the code may be elsewhere.
         If it has not ended by its `deadline` it is cancelled; a duration counts from when it may begin. With
         `debounce="5s"` it begins so long after the last call with this key, with the input of that call, and no later
         than `debounce_max` after the first.
@@ -345,8 +392,12 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         With a `connection` of your own: once you commit, if you do. It is `Accepted`, and `target` the run's id.
         """
         engine = self._engine()
-        found = self.registry.of(workflow)
-        text, values = encoded_input(found, args)
+        if isinstance(workflow, str):
+            found, text, values, codec = await called(
+                self.registry, engine.store, workflow, args, version
+            )
+        else:
+            found, text, values, codec = self._given(workflow, args, version)
         if connection is not None or debounce is not None or debounce_max is not None:
             op = start_op(
                 *(engine, found, text, id, key, tags, entity, start_at, deadline),
@@ -370,7 +421,14 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         outcome = await engine.coordinator.submit(op, listener(engine, op), values)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, found.name, op.run_id)
-        return self._started(engine, outcome, found.codec, ending)
+        return self._started(engine, outcome, codec, ending)
+
+    def _given(self, workflow: Any, args: tuple[Any, ...], version: int | None) -> Called:
+        """A workflow of ours, and its input."""
+        found = self.registry.of(workflow)
+        if version is not None:
+            raise BadValue("version", version, "says nothing beside a workflow: give its name")
+        return Called(found, *encoded_input(found, args), found.codec)
 
     def _started(
         self, engine: Engine, outcome: Started, codec: Codec, ending: RunEnding
@@ -381,6 +439,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         fresh = created and ending.run is None  # else it may have been told of an earlier run
         return RunHandle(self, run_id, codec, ending, created=created, fresh=fresh)
 
+    @overload
     async def signal_with_start(
         self,
         workflow: Workflow[R, *Ts],
@@ -395,14 +454,51 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
-    ) -> tuple[RunHandle[R], Sent]:
-        """Find or start the run and signal it, in one commit."""
+    ) -> tuple[RunHandle[R], Sent]: ...
+    @overload
+    async def signal_with_start(
+        self,
+        workflow: str,
+        *args: Any,
+        signal: Signal[Any] | str,
+        payload: Any = None,
+        id: str,
+        version: int | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+    ) -> tuple[RunHandle[Any], Sent]: ...
+    async def signal_with_start(
+        self,
+        workflow: Workflow[R, *Ts] | str,
+        *args: *Ts,
+        signal: Any,
+        payload: Any = None,
+        id: str,
+        version: int | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+    ) -> tuple[RunHandle[Any], Sent]:
+        """Find or start the run and signal it, in one commit. Where the workflow is a name, the signal may be one."""
         engine = self._engine()
-        if not isinstance(signal, Signal):
+        if isinstance(workflow, str):
+            found, text, values, codec = await called(
+                self.registry, engine.store, workflow, args, version
+            )
+        elif not isinstance(signal, Signal):
             raise BadValue("signal", signal, "must be a Signal here: the run may not exist yet")
-        found = self.registry.of(workflow)
-        text, values = encoded_input(found, args)
-        send = await send_op(engine, id, signal, payload, key, None, True)
+        else:
+            found, text, values, codec = self._given(workflow, args, version)
+        send = await start_signal_op(engine, found, id, signal, payload, key)
         start = start_op(
             *(engine, found, text, id, None, tags, entity, None, deadline),
             *(pool, pool_key, priority),
@@ -412,10 +508,10 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
             ops.SignalWithStart(start=start, signal=send), listener(engine, start), values
         )
         if isinstance(outcome, Refusal):
-            raise refusal_error(outcome, signal.name, start.run_id)
+            raise refusal_error(outcome, send.name, start.run_id)
         started, sent = outcome
-        handle = self._started(engine, started, found.codec, ending)
-        return handle, accepted(sent, signal.name, start.run_id)
+        handle = self._started(engine, started, codec, ending)
+        return handle, accepted(sent, send.name, start.run_id)
 
     def run(self, run_id: str) -> RunHandle[Any]:
         """A handle on a run by its id. Nothing is looked up until it is used."""
@@ -492,8 +588,10 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         engine = self._engine()
         op = await send_op(engine, run_id, signal, payload, key, path, buffer)
         if connection is not None:
+            op = await Catalogue(engine.store).checked(op)
             return await post(engine, connection, op, self._clock.now())
-        return accepted(await engine.coordinator.submit(op), op.name, op.run_id)
+        outcome = await submit(engine.coordinator, engine.store, op)
+        return accepted(outcome, op.name, op.run_id)
 
     async def _retry_op(self, run_id: str, path: str | None, payload: Any) -> ops.Retry:
         """A retry, from what the caller of `run.retry` gave."""

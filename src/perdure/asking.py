@@ -27,6 +27,7 @@ from perdure.model.outcomes import Duplicate
 from perdure.model.records import RunRecord, StepRecord
 from perdure.model.status import TERMINAL
 from perdure.model.streams import REPLIES
+from perdure.named import submit
 from perdure.sending import accepted, send_op
 from perdure.views import signal_status
 
@@ -142,7 +143,8 @@ class _Question:
         engine = self._engine
         op = await send_op(engine, run_id, signal, payload, key, path, True)
         self._run_id, self._name = op.run_id, op.name
-        sent = accepted(await engine.coordinator.submit(op), op.name, op.run_id)
+        outcome = await submit(engine.coordinator, engine.store, op)
+        sent = accepted(outcome, op.name, op.run_id)
         again = isinstance(sent, Duplicate)
         self._signal_id = sent.of.signal_id if isinstance(sent, Duplicate) else sent.signal_id
         return await self._answer(again)

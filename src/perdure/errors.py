@@ -2,7 +2,7 @@
 
 PerdureError
 ├── RunNotFound, RunFinished, RunFailed, RunCancelled
-├── BadValue, BadHint, InvalidPayload, UnknownSignal, UnknownWorkflow, Conflict, BadDocument
+├── BadValue, BadHint, InvalidPayload, Uncheckable, UnknownSignal, UnknownWorkflow, Conflict, BadDocument
 ├── BadExpression (also a ValueError), ExpressionFailed, ExpressionsUnavailable
 ├── AmbiguousSignal, SignalTaken, SignalClosed, SignalLost, NotWaiting, NotAsked, Overloaded
 ├── StepFailed, WaitTimeout (also a TimeoutError), RollbackFailed
@@ -72,6 +72,14 @@ class InvalidPayload(PerdureError, ValueError):
         super().__init__(f"{what} does not fit: " + "; ".join(errors))
 
 
+class Uncheckable(PerdureError):
+    """A payload that was sent by a mere name cannot be checked here; nothing was stored."""
+
+    def __init__(self, what: str, why: str) -> None:
+        self.what, self.why = what, why
+        super().__init__(f"{what} was not taken, because it cannot be checked here: {why}")
+
+
 class UnknownSignal(PerdureError, LookupError):
     """The workflow declares its signals and this name is not among them."""
 
@@ -82,11 +90,16 @@ class UnknownSignal(PerdureError, LookupError):
 
 
 class UnknownWorkflow(PerdureError, LookupError):
-    """No workflow of that name and version is registered with this app."""
+    """No workflow of that name and version is registered with this app, nor, where that would do, with any other.
 
-    def __init__(self, name: str, known: list[str]) -> None:
-        self.name, self.known = name, known
+    `known` are those of this app, `elsewhere` those that only the catalogue knows.
+    """
+
+    def __init__(self, name: str, known: list[str], elsewhere: list[str] | None = None) -> None:
+        self.name, self.known, self.elsewhere = name, known, elsewhere or []
         listed = ", ".join(sorted(known)) or "none"
+        if elsewhere is not None:
+            listed += f"; other apps have: {', '.join(sorted(elsewhere)) or 'none'}"
         super().__init__(
             f"unknown workflow {name!r}; this app has: {listed}. Decorate it with @app.workflow, or app.add() it"
         )
@@ -564,6 +577,8 @@ def _by_code(
             return Overloaded(detail)
         case "invalid_payload":
             return InvalidPayload(detail, list(paths))
+        case "unchecked":
+            return Uncheckable(detail, f"its schema has {', '.join(paths)}")
         case "unknown_signal":
             return UnknownSignal(detail, list(paths))
         case "not_found":

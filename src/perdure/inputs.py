@@ -21,7 +21,6 @@ from perdure.model.codec import (
     codec_for,
     own_text,
 )
-from perdure.model.codec.text import plain_text
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event
 from perdure.model.ids import is_ulid
@@ -61,20 +60,17 @@ def encoded_input(
         raise InvalidPayload(f"the input of workflow {workflow.name!r}", [str(error)]) from error
 
 
-def offered_input(workflow: Workflow[Any, *tuple[Any, ...]], value: Any) -> str:
-    """The one argument of a workflow as stored: a value of its type, or JSON builtins as expressions make them."""
+def offered_input(
+    workflow: Workflow[Any, *tuple[Any, ...]], args: tuple[Any, ...]
+) -> tuple[str, tuple[Any, ...]]:
+    """The same, of arguments that are values of their types, or JSON builtins as expressions and HTTP make them."""
+    what = f"the input of workflow {workflow.name!r}"
     try:
-        return encoded_input(workflow, (value,))[0]
-    except InvalidPayload:
-        text = plain_text(value)
-        if text is None:
-            raise
-        try:
-            typed = workflow.args.decode(b"[" + text + b"]")
-        except BadPayload as error:
-            what = f"the input of workflow {workflow.name!r}"
-            raise InvalidPayload(what, error.errors) from error
-        return encoded_input(workflow, typed)[0]
+        return workflow.args.roundtrip_lenient(args)
+    except BadPayload as error:
+        raise InvalidPayload(what, error.errors) from error
+    except Unencodable as error:
+        raise InvalidPayload(what, [str(error)]) from error
 
 
 def encoded_item(what: str, value: Any) -> str:
@@ -157,7 +153,7 @@ def encoded_tags(tags: dict[str, str] | None) -> str | None:
 
 def new_start(
     new_id: Callable[[], str],
-    workflow: Workflow[Any, *tuple[Any, ...]],
+    workflow: Workflow[Any, *tuple[Any, ...]] | WorkflowRecord,
     input: str,
     id: str | None,
     key: str | None,
@@ -186,7 +182,7 @@ def new_start(
         entity_id=entity_id,
         deadline_at=deadline_at,
         deadline_us=deadline_us,
-        cancel_on=cancellers_of(workflow, input, entity or "") if workflow.cancel_on else None,
+        cancel_on=cancellers(workflow, input, entity or "") if workflow.cancel_on else None,
         pool=in_pool,
         pool_key=pool_key and check_pool_key(pool_key),
         priority=priority and check_priority(priority),
@@ -208,6 +204,15 @@ def checked_deadline(deadline: datetime | Duration) -> tuple[int | None, int | N
     if not deadline_us:
         raise BadValue("deadline", deadline, "must be more than nothing")
     return None, deadline_us
+
+
+def cancellers(
+    workflow: Workflow[Any, *tuple[Any, ...]] | WorkflowRecord, input: str, entity: str
+) -> str | None:
+    """What cancels a run with this input, by the workflow's code or, if that is elsewhere, by the catalogue."""
+    if isinstance(workflow, WorkflowRecord):
+        return cancellers_told(workflow, entity)
+    return cancellers_of(workflow, input, entity)
 
 
 def cancellers_of(workflow: Workflow[Any, *tuple[Any, ...]], input: str, entity: str) -> str | None:
@@ -263,8 +268,13 @@ def new_signal(
     path: str | None,
     buffer: bool,
     declared: Signal[Any] | None = None,
+    *,
+    by_name: bool = False,
 ) -> ops.SendSignal:
-    """A send as it is submitted. A mere name has the type of `declared`, if the sender knows it; the store judges."""
+    """A send as it is submitted. A mere name has the type of `declared`, if the sender knows it; the store judges.
+
+    `by_name` says that the sender will check what the store cannot (see `named`).
+    """
     run_id = check_run_id(run_id)
     known = checked_signal(signal)
     named = known is not signal
@@ -284,6 +294,7 @@ def new_signal(
         buffer=buffer,
         schema=typed.schema(),
         errors=errors,
+        by_name=by_name and named,
     )
 
 
@@ -315,8 +326,10 @@ def as_fact(given: Any) -> Fact:
     )
 
 
-def new_event(registry: Registry, fact: Fact, fresh_id: str) -> ops.NewEvent:
-    """An event as it is appended. `fresh_id` is for one that names no id of its own."""
+def new_event(
+    registry: Registry, fact: Fact, fresh_id: str, *, by_name: bool = False
+) -> ops.NewEvent:
+    """An event as it is appended. `fresh_id` is for one that names no id of its own; `by_name` as in `new_signal`."""
     topic = checked_topic(registry, fact.topic)
     what = f"the payload of topic {topic.name!r}"
     if topic.enforce:
@@ -342,6 +355,7 @@ def new_event(registry: Registry, fact: Fact, fresh_id: str) -> ops.NewEvent:
         repeats=None if isinstance(fact.topic, str) else topic.repeats,
         schema=topic.schema() if topic.enforce else None,
         errors=errors,
+        by_name=by_name and isinstance(fact.topic, str),
     )
 
 
@@ -415,10 +429,17 @@ def _check_made(cause: Cause) -> None:
 
 
 def new_item(
-    registry: Registry, queue: Any, payload: Any, key: str | None, item_id: str
+    registry: Registry,
+    queue: Any,
+    payload: Any,
+    key: str | None,
+    item_id: str,
+    *,
+    by_name: bool = False,
 ) -> ops.Put:
-    """An item as it is put."""
-    if isinstance(queue, str):
+    """An item as it is put; `by_name` as in `new_signal`."""
+    named = isinstance(queue, str)
+    if named:
         queue = registry.queue(queue) or Queue(check_name("queue", queue))
     if not isinstance(queue, Queue):
         raise BadValue("queue", queue, "is neither a Queue nor a name")
@@ -431,6 +452,7 @@ def new_item(
         key=None if key is None else check_key(key),
         schema=queue.schema(),
         errors=errors,
+        by_name=by_name and named,
     )
 
 

@@ -13,16 +13,16 @@ from typing import Any, TypeVar, TypeVarTuple, cast, overload
 import msgspec
 
 from perdure.engine import Engine, Life
-from perdure.errors import Conflict, InvalidPayload, UnknownSchedule, UnknownWorkflow, refusal_error
+from perdure.errors import Conflict, UnknownSchedule, refusal_error
 from perdure.handle import RunHandle
 from perdure.inputs import (
+    cancellers,
     cancellers_of,
-    cancellers_told,
     checked_flag,
     checked_limit,
     checked_moment,
     encoded_input,
-    encoded_payload,
+    offered_input,
 )
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
@@ -31,8 +31,8 @@ from perdure.model.duration import Duration
 from perdure.model.limits import BadValue, check_name, check_reason, unsaid
 from perdure.model.outcomes import Filled, Refusal
 from perdure.model.records import CatchUp, Overlap, ScheduleRecord, WorkflowRecord
-from perdure.model.schema import check_schema
 from perdure.model.ticks import calendar_of, parse_every, run_id_of
+from perdure.named import called, find
 from perdure.registry import Registry, Workflow
 from perdure.store.base import Store
 from perdure.views import (
@@ -132,7 +132,8 @@ class Scheduling:
         if self._life.entered:
             return self._schedule_now(workflow, args, row)
         found = self.registry.of(workflow)
-        text, _ = encoded_input(found, args)
+        encoded = offered_input if isinstance(workflow, str) else encoded_input
+        text, _ = encoded(found, args)
         declared = row(found.name, text, cancellers_of(found, text, ""), code=True)
         if declared.name in self.declared_schedules:
             raise Conflict(f"schedule {declared.name!r} is already defined: give one of them name=")
@@ -143,14 +144,13 @@ class Scheduling:
         self, workflow: Any, args: tuple[Any, ...], row: Callable[..., ScheduleRecord]
     ) -> None:
         engine = self._engine()
-        if isinstance(workflow, str) and not self.registry.has(workflow):
-            known = await _declared_elsewhere(engine.store, workflow)
-            text = _checked_input(known, args)
-            schedule = row(workflow, text, cancellers_told(known, ""), code=False)
+        found: Workflow[Any, *tuple[Any, ...]] | WorkflowRecord
+        if isinstance(workflow, str):
+            found, text, _, _ = await called(self.registry, engine.store, workflow, args)
         else:
             found = self.registry.of(workflow)
             text, _ = encoded_input(found, args)
-            schedule = row(found.name, text, cancellers_of(found, text, ""), code=False)
+        schedule = row(found.name, text, cancellers(found, text, ""), code=False)
         outcome = await engine.coordinator.submit(ops.PutSchedule(schedule=schedule))
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, schedule.name, "")
@@ -191,16 +191,15 @@ class Scheduling:
         engine = self._engine()
         row = await _scheduled(engine.store, name)
         run_id = f"{row.name}@{engine.ids.ulid()}"
-        version, pool = await self._version(engine, row.workflow)
+        found = await find(self.registry, engine.store, row.workflow)
         trigger = ops.TriggerSchedule(
             name=row.name,
             run_id=run_id,
             workflow=row.workflow,
-            version=version,
-            pool=pool,
+            version=found.version,
+            pool=found.pool,
         )
-        here = self.registry.has(row.workflow)
-        codec = self.registry.newest(row.workflow).codec if here else _untyped
+        codec = _untyped if isinstance(found, WorkflowRecord) else found.codec
         ending = engine.coordinator.hub.ending(run_id)
         outcome = await engine.coordinator.submit(trigger)
         if isinstance(outcome, Refusal):
@@ -224,18 +223,18 @@ class Scheduling:
         if checked_flag("dry_run", dry_run):
             existing = await _known_ticks(engine.store, row, ticks)
             return Backfilled(ticks=len(ticks), started=len(ticks) - existing, existing=existing)
-        version, pool = await self._version(engine, row.workflow)
+        found = await find(self.registry, engine.store, row.workflow)
         started = existing = 0
         # As many ops as there are ticks for, each a bounded commit.
         while ticks and after < ticks[-1]:
             fill = ops.BackfillSchedule(
                 name=row.name,
                 workflow=row.workflow,
-                version=version,
+                version=found.version,
                 after=after,
                 until=ticks[-1],
                 limit=limits.schedule_starts_per_commit,
-                pool=pool,
+                pool=found.pool,
             )
             outcome = await engine.coordinator.submit(fill)
             if not isinstance(outcome, Filled):
@@ -247,14 +246,6 @@ class Scheduling:
         left = len(ticks) - started - existing
         return Backfilled(ticks=len(ticks), started=started, existing=existing, left=left)
 
-    async def _version(self, engine: Engine, workflow: str) -> tuple[int, str]:
-        """The newest version of a workflow that is here, or that another process has declared, and its pool."""
-        if self.registry.has(workflow):
-            here = self.registry.newest(workflow)
-            return here.version, here.pool
-        elsewhere = await _declared_elsewhere(engine.store, workflow)
-        return elsewhere.version, elsewhere.pool
-
 
 def _checked_name(name: Any) -> str:
     checked = check_name("schedule", name)
@@ -263,24 +254,6 @@ def _checked_name(name: Any) -> str:
         bound = f"at most {limits.schedule_name_bytes_max} (schedule_name_bytes_max)"
         raise BadValue("schedule name", name, f"is {size} bytes; {bound}; give a shorter name=")
     return checked
-
-
-async def _declared_elsewhere(store: Store, workflow: str) -> WorkflowRecord:
-    """What the catalogue says of a workflow whose code is not here, in its newest version."""
-    lines = await store.catalogue()
-    found = [one for one in lines if one.name == workflow]
-    if not found:
-        raise UnknownWorkflow(workflow, sorted({one.name for one in lines}))
-    return max(found, key=lambda one: one.version)
-
-
-def _checked_input(workflow: WorkflowRecord, args: tuple[Any, ...]) -> str:
-    what = f"the input of workflow {workflow.name!r}"
-    text = encoded_payload(_untyped, what, list(args))
-    errors = check_schema(msgspec.json.decode(workflow.input_schema), text)
-    if errors:
-        raise InvalidPayload(what, errors)
-    return text
 
 
 async def _scheduled(store: Store, name: str) -> ScheduleRecord:

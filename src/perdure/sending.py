@@ -15,6 +15,7 @@ from perdure.errors import (
     InvalidPayload,
     PerdureError,
     RunNotFound,
+    Uncheckable,
     UnknownSignal,
     refusal_error,
 )
@@ -32,7 +33,9 @@ from perdure.model.outcomes import (
     SendOutcome,
     Sent,
 )
-from perdure.model.records import DeadLetterRecord, WaitSpec
+from perdure.model.records import DeadLetterRecord, WaitSpec, WorkflowRecord
+from perdure.named import Catalogue
+from perdure.registry import Workflow
 from perdure.views import Refused
 
 SentOrNot = Sent | Finished | NotFound | Refused
@@ -48,17 +51,46 @@ async def send_op(
     key: str | None,
     path: str | None,
     buffer: bool,
+    catalogue: Catalogue | None = None,
 ) -> ops.SendSignal:
-    """The op of a send. For a mere name the type comes from the code here; the store has the last word."""
+    """The op of a send. For a mere name the type comes from the code here; the store has the last word.
+
+    It is submitted by `named.submit`, or after `named.Catalogue` has checked what the store cannot.
+    """
     declared = None
     if isinstance(signal, str):
-        declared = await _declared(engine, check_run_id(run_id), signal)
-    return new_signal(engine.ids.ulid(), run_id, signal, payload, key, path, buffer, declared)
+        named = Catalogue(engine.store) if catalogue is None else catalogue
+        declared = await _declared(engine, named, check_run_id(run_id), signal)
+    return new_signal(
+        *(engine.ids.ulid(), run_id, signal, payload, key, path, buffer, declared), by_name=True
+    )
 
 
-async def _declared(engine: Engine, run_id: str, name: str) -> Signal[Any] | None:
+async def start_signal_op(
+    engine: Engine,
+    workflow: Workflow[Any, *tuple[Any, ...]] | WorkflowRecord,
+    run_id: str,
+    signal: Signal[Any] | str,
+    payload: Any,
+    key: str | None,
+) -> ops.SendSignal:
+    """The op of a signal to a run that may have to be started: a mere name is what that workflow declares."""
+    declared = None
+    if isinstance(signal, str) and isinstance(workflow, Workflow):
+        declared = workflow.signals.get(signal)
+    send = new_signal(
+        *(engine.ids.ulid(), run_id, signal, payload, key, None, True, declared), by_name=True
+    )
+    if not send.by_name:
+        return send
+    return await Catalogue(engine.store).of_start(send, workflow.name, workflow.version)
+
+
+async def _declared(
+    engine: Engine, catalogue: Catalogue, run_id: str, name: str
+) -> Signal[Any] | None:
     """The signal as the run's workflow declares it, if its code is here: it reads instances of the type."""
-    run = await engine.store.run(run_id)
+    run = await catalogue.run(run_id)
     workflow = None if run is None else engine.registry.find(run.workflow, run.version)
     return None if workflow is None else workflow.signals.get(name)
 
@@ -84,7 +116,9 @@ async def answer_op(engine: Engine, run_id: str, path: str, payload: Any) -> ops
         if await engine.store.run(run_id) is None:
             raise RunNotFound(run_id)
         raise BadValue("path", path, f"is no wait of run {run_id!r} that a signal has ended")
-    answer = await send_op(engine, run_id, won.target, payload, None, None, True)
+    catalogue = Catalogue(engine.store)
+    send = await send_op(engine, run_id, won.target, payload, None, None, True, catalogue)
+    answer = await catalogue.checked(send)
     return ops.Retry(run_id=run_id, path=path, answer=answer)
 
 
@@ -98,11 +132,13 @@ async def send_many(
     made: list[ops.SendSignal | Refused] = []
     if not isinstance(sends, Iterable):
         raise BadValue("sends", sends, "are not several: give a list of (run_id, signal, payload)")
+    catalogue = Catalogue(engine.store)
     for one in sends:
         try:
             run_id, signal, payload = _parts(one)
-            made.append(await send_op(engine, run_id, signal, payload, None, None, True))
-        except (InvalidPayload, UnknownSignal, BadValue) as error:
+            send = await send_op(engine, run_id, signal, payload, None, None, True, catalogue)
+            made.append(await catalogue.checked(send))
+        except (InvalidPayload, Uncheckable, UnknownSignal, BadValue) as error:
             made.append(Refused(error))
     posted = [one for one in made if isinstance(one, ops.SendSignal)]
     outcomes = iter(await engine.coordinator.submit_many(posted))

@@ -16,13 +16,14 @@ from perdure.model import limits, ops
 from perdure.model.clock import from_datetime
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue
+from perdure.model.records import WorkflowRecord
 from perdure.pools import Pool
 from perdure.registry import Workflow
 
 
 def start_op(
     engine: Engine,
-    workflow: Workflow[Any, *tuple[Any, ...]],
+    workflow: Workflow[Any, *tuple[Any, ...]] | WorkflowRecord,
     input: str,
     id: str | None,
     key: str | None,
@@ -38,7 +39,7 @@ def start_op(
 ) -> ops.StartRun:
     """The op of a start. Whoever makes one submits it, with the `listener` it has: a place may be kept for it.
 
-    Unless it is not to be claimed, because nobody knows when it will be applied.
+    Unless it is not to be claimed, because nobody knows when it will be applied, or its code is elsewhere.
     """
     at = from_datetime(start_at) if isinstance(start_at, datetime) else None
     delay = None if start_at is None or at is not None else parse_duration(start_at, "start_at")  # type: ignore[arg-type]
@@ -48,6 +49,7 @@ def start_op(
     )
     # Nothing may be refused after this: a place that is kept must be given back by the commit.
     worker = engine.worker
+    claim = claim and not isinstance(workflow, WorkflowRecord)
     claim = claim and worker is not None and start_at is None and worker.reserve(op.pool)
     if worker is None or not claim:
         return op if start_at is None else replace(op, start_at=at, delay_us=delay)

@@ -32,6 +32,7 @@ from perdure.model.limits import BadValue, check_entity, check_name
 from perdure.model.outcomes import Accepted, EmitOutcome, Refusal, Taken, Told
 from perdure.model.records import EventRecord
 from perdure.model.topics import Pattern, check_topic, parse_pattern
+from perdure.named import Catalogue, submit
 from perdure.posting import post
 from perdure.store.base import Store
 from perdure.views import (
@@ -140,8 +141,9 @@ class Telling:
         new = _made(engine, fact)
         op = ops.Emit(events=(new,))
         if connection is not None:
+            op = ops.Emit(events=(await Catalogue(engine.store).checked(new),))
             return await post(engine, connection, op, self._clock.now())
-        (outcome,) = await engine.coordinator.submit(op)
+        (outcome,) = await submit(engine.coordinator, engine.store, op)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, new.type, "")
         return outcome
@@ -155,9 +157,11 @@ class Telling:
         made: list[ops.NewEvent | Refused] = []
         if not isinstance(events, Iterable):
             raise BadValue("events", events, "are not several: give a list of events")
+        catalogue = Catalogue(engine.store)
         for given in events:
             try:
-                made.append(_made(engine, await _with_cause(engine, as_fact(given))))
+                new_one = _made(engine, await _with_cause(engine, as_fact(given)))
+                made.append(await catalogue.checked(new_one))
             except PerdureError as error:
                 made.append(Refused(error))
         new = [one for one in made if isinstance(one, ops.NewEvent)]
@@ -333,10 +337,11 @@ class Telling:
         engine = self._engine()
         if isinstance(queue, Queue):
             _note(engine, queue)
-        op = new_item(engine.registry, queue, payload, key, engine.ids.ulid())
+        op = new_item(engine.registry, queue, payload, key, engine.ids.ulid(), by_name=True)
         if connection is not None:
+            op = await Catalogue(engine.store).checked(op)
             return await post(engine, connection, op, self._clock.now())
-        outcome = await engine.coordinator.submit(op)
+        outcome = await submit(engine.coordinator, engine.store, op)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, op.queue, "")
         return outcome
@@ -389,7 +394,7 @@ async def _with_cause(engine: Engine, fact: Fact) -> Fact:
 
 
 def _made(engine: Engine, fact: Fact) -> ops.NewEvent:
-    made = new_event(engine.registry, fact, engine.ids.ulid())
+    made = new_event(engine.registry, fact, engine.ids.ulid(), by_name=True)
     if isinstance(fact.topic, Topic):  # one that may not be emitted is not told of either
         _note(engine, fact.topic)
     return made

@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.channels import is_plain
 from perdure.errors import InvalidPayload, UnknownWorkflow
+from perdure.fitting import misfits
 from perdure.inputs import cancellers_of, cancellers_told, encoded_input, offered_input
 from perdure.ledger.expressions import (
     Filter,
@@ -32,7 +33,6 @@ from perdure.model.records import (
     WorkflowRecord,
     entity_text,
 )
-from perdure.model.schema import check_schema
 from perdure.registry import Registry, Workflow
 
 Function = Callable[[Event], Any]
@@ -204,7 +204,7 @@ def _input(
     except UnknownWorkflow:
         return _foreign_input(row, rule, record, event, known)
     if rule.map is not None:
-        made = offered_input(workflow, rule.made(record, event))
+        made, _ = offered_input(workflow, (rule.made(record, event),))
         return workflow.version, workflow.pool, made
     args: tuple[Any, ...] = (event,)
     if not workflow.args.params:
@@ -239,7 +239,7 @@ def _foreign_input(
         made = _event_codec.encode(event)
     text = "[]" if rule.map is None and schema.get("maxItems") == 0 else f"[{made}]"
     check_payload(text.encode())
-    errors = check_schema(schema, text)
+    errors = misfits(f"the input of workflow {row.workflow!r}", schema, text)
     if errors:
         raise InvalidPayload(f"the input of workflow {row.workflow!r}", errors)
     return line.version, line.pool, text

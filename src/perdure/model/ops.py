@@ -376,6 +376,7 @@ class SendSignal(Op[SendOutcome], frozen=True, kw_only=True, gc=False):
     buffer: bool = True
     schema: str | None = None  # digest of the schema that the payload was checked against
     errors: tuple[str, ...] = ()
+    by_name: bool = False  # its sender can check what the store cannot; until then it is refused
 
 
 class ResendDeadLetter(Op[SendOutcome | Queued], frozen=True, kw_only=True, gc=False):
@@ -437,6 +438,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     repeats: Repeats | None = None  # None: the emitter has only a name; the catalogue decides
     schema: str | None = None  # digest of the schema that the payload was checked against
     errors: tuple[str, ...] = ()
+    by_name: bool = False  # as in `SendSignal`
 
 
 class Emit(Op[tuple[EmitOutcome, ...]], frozen=True, kw_only=True, gc=False):
@@ -477,7 +479,7 @@ class ResolveWait(Op[Counted], frozen=True, kw_only=True, gc=False):
 
 
 class Put(Op[PutOutcome], frozen=True, kw_only=True, gc=False):
-    """An item for whichever run waits longest, or to be kept. `errors` as in `SendSignal`."""
+    """An item for whichever run waits longest, or to be kept. `errors` and `by_name` as in `SendSignal`."""
 
     item_id: str
     queue: str
@@ -485,6 +487,7 @@ class Put(Op[PutOutcome], frozen=True, kw_only=True, gc=False):
     key: str | None = None
     schema: str | None = None
     errors: tuple[str, ...] = ()
+    by_name: bool = False
 
 
 class PurgeQueue(Op[Counted], frozen=True, kw_only=True, gc=False):

@@ -27,6 +27,7 @@ RefusalCode = Literal[
     "too_much_published",
     "unknown_signal",
     "invalid_payload",
+    "unchecked",
     "owned",
     "no_consumer",
     "cursor_too_old",

@@ -2,33 +2,36 @@
 
 Knows the part of JSON Schema 2020-12 that msgspec and pydantic write; other keywords are ignored,
 and where the two disagree we are the looser one: the typed codec at the receiving end has the last
-word. Schema and text may both come from outside, so depth, work and patterns are bounded.
+word. `beyond` says what of a schema we cannot decide, so that whoever has no codec asks somebody
+else. Schema and text may both come from outside, so depth, work and patterns are bounded.
 """
 
 import hashlib
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from perdure.model.codec import Place, place_text
 from perdure.model.limits import BadValue, check_payload, payload_errors_max, shown
+from perdure.model.patterns import Work, can_tell, search
 
 # A value 64 deep through a reference, a union and a field at each level stays below this.
 schema_depth_max = 300
 # `anyOf` inside `anyOf` multiplies; a payload of 100,000 values needs some checks for each.
 schema_checks_max = 500_000
-# Python's regular expressions backtrack, so only short ones over short texts are tried.
-pattern_chars_max = 256
-pattern_subject_chars_max = 256
 
 Schema = dict[str, Any] | bool
 
 
-def check_schema(schema: dict[str, Any], text: str | bytes) -> list[str]:
-    """What is wrong with the text, each as "at $.a.b: …"; an empty list if it fits."""
+def check_schema(schema: dict[str, Any], text: str | bytes, *, strict: bool = False) -> list[str]:
+    """What is wrong with the text, each as "at $.a.b: …"; an empty list if it fits.
+
+    With `strict`, for one who has no codec to ask afterwards, a text that is too long for its pattern does not fit.
+    """
     raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     try:
         check_payload(raw)
@@ -36,7 +39,7 @@ def check_schema(schema: dict[str, Any], text: str | bytes) -> list[str]:
     except (BadValue, ValueError, RecursionError) as error:
         return [f"at $: {error}"]
     try:
-        problems = _Check(schema).run(schema, value, (), 0)
+        problems = _Check(schema, strict).run(schema, value, (), 0)
     except (_TooMuch, RecursionError):
         return ["at $: the schema is too deep or too ambiguous to check"]
     return [f"at {place_text(place)}: {reason}" for place, reason in problems[:payload_errors_max]]
@@ -56,9 +59,10 @@ Problems = list[tuple[Place, str]]
 
 
 class _Check:
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
+    def __init__(self, root: dict[str, Any], strict: bool) -> None:
+        self._root, self._strict = root, strict
         self._checks = 0
+        self._work = Work()
 
     def run(self, schema: Schema, value: Any, place: Place, depth: int) -> Problems:
         self._checks += 1
@@ -68,7 +72,7 @@ class _Check:
             return [(place, "nothing is allowed here")]
         if not isinstance(schema, dict):
             return []
-        problems = [(place, reason) for reason in _own_problems(schema, value)]
+        problems = [(place, reason) for reason in self._own_problems(schema, value)]
         # A value of the wrong kind has no parts worth talking about.
         if not problems:
             problems = [*self._combined(schema, value, place, depth + 1)]
@@ -81,21 +85,32 @@ class _Check:
             problems += self.run(self._resolve(reference), value, place, depth)
         for one in _list(schema.get("allOf")):
             problems += self.run(one, value, place, depth)
-        # pydantic writes oneOf for tagged unions only, where at most one can fit anyway.
         for name in ("anyOf", "oneOf"):
             if forms := _list(schema.get(name)):
-                problems += self._any_of(forms, value, place, depth)
+                # Of a tagged union one fits. Elsewhere a codec may choose among several by what no schema tells.
+                only_one = name == "oneOf" and "discriminator" in schema
+                problems += self._any_of(forms, value, place, depth, only_one)
         return problems
 
-    def _any_of(self, forms: list[Schema], value: Any, place: Place, depth: int) -> Problems:
+    def _any_of(
+        self, forms: list[Schema], value: Any, place: Place, depth: int, only_one: bool
+    ) -> Problems:
         best: Problems | None = None
+        fits = False
         for form in forms:
             problems = self.run(form, value, place, depth)
-            if not problems:
+            if not problems and not only_one:
                 return []
+            if not problems and fits:
+                return [(place, f"fits several of {len(forms)} forms, and one is wanted")]
+            if not problems:
+                fits = True
+                continue
             # The form that was followed deepest is the one that was meant.
             if best is None or len(problems[0][0]) > len(best[0][0]):
                 best = problems
+        if fits:
+            return []
         if best is None or len(best[0][0]) > len(place):
             return best or []
         kinds = " or ".join(dict.fromkeys(self._kind_of(form) for form in forms))
@@ -113,11 +128,13 @@ class _Check:
         problems: Problems = []
         parts: Iterator[tuple[str | int, Schema, Any]]
         if isinstance(value, dict):
-            parts = _object_parts(schema, value)
+            parts = self._object_parts(schema, value)
         elif isinstance(value, list):
             parts = _array_parts(schema, value)
         else:
             return problems
+        if isinstance(value, list) and "contains" in schema:
+            problems += self._contained(schema, value, place, depth)
         for part, form, child in parts:
             if form is False:
                 problems.append(((*place, part), "unexpected"))
@@ -127,31 +144,72 @@ class _Check:
                 break
         return problems
 
+    def _contained(
+        self, schema: dict[str, Any], value: list[Any], place: Place, depth: int
+    ) -> Problems:
+        wanted = schema.get("minContains", 1)
+        if not isinstance(wanted, int) or wanted <= 0:
+            return []
+        fits = 0
+        for index, child in enumerate(value):
+            fits += not self.run(schema["contains"], child, (*place, index), depth)
+            if fits >= wanted:
+                return []
+        return [(place, f"{fits} items are of the form that is wanted {wanted} times")]
+
+    def _object_parts(
+        self, schema: dict[str, Any], value: dict[str, Any]
+    ) -> Iterator[tuple[str | int, Schema, Any]]:
+        named, by_pattern = _dict(schema.get("properties")), _dict(schema.get("patternProperties"))
+        others, names = schema.get("additionalProperties", True), schema.get("propertyNames", True)
+        for key, child in value.items():
+            if names is not True:
+                yield key, names, key
+            forms = [named[key]] if key in named else []
+            forms += [form for one, form in by_pattern.items() if self._may_match(one, key)]
+            for form in forms or [others]:
+                yield key, form, child
+
+    def _own_problems(self, schema: dict[str, Any], value: Any) -> Iterator[str]:
+        """What the keywords that concern this value alone have against it."""
+        yield from _own_problems(schema, value)
+        pattern = schema.get("pattern")
+        if not isinstance(value, str) or not isinstance(pattern, str):
+            return
+        found = search(pattern, value, self._work)
+        if found is False:
+            yield f"{shown(value)} does not match {shown(pattern)}"
+        elif found is None and self._strict and can_tell(pattern):
+            yield f"a text of {len(value)} characters is too long to look for {shown(pattern)}"
+
+    def _may_match(self, pattern: str, key: str) -> bool:
+        """False only when a pattern was tried and failed; the receiver's codec checks the rest."""
+        return search(pattern, key, self._work) is not False
+
     def _resolve(self, reference: str) -> Schema:
         """What a local reference points at; one that leads nowhere says nothing."""
-        found: Any = self._root
-        if not reference.startswith("#"):
-            return True
-        for part in filter(None, reference[1:].split("/")):
-            key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or key not in found:
-                return True
-            found = found[key]
-        return found if isinstance(found, dict | bool) else True
+        found = _pointed_at(self._root, reference)
+        return True if found is None else found
+
+
+def _pointed_at(root: dict[str, Any], reference: str) -> Schema | None:
+    found: Any = root
+    if not reference.startswith("#"):
+        return None
+    for part in filter(None, reference[1:].split("/")):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, dict) or key not in found:
+            return None
+        found = found[key]
+    return found if isinstance(found, dict | bool) else None
 
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _object_parts(
-    schema: dict[str, Any], value: dict[str, Any]
-) -> Iterator[tuple[str | int, Schema, Any]]:
-    properties = schema.get("properties")
-    named: dict[str, Any] = properties if isinstance(properties, dict) else {}
-    others = schema.get("additionalProperties", True)
-    for key, child in value.items():
-        yield key, named.get(key, others), child
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _array_parts(
@@ -184,10 +242,15 @@ def _own_problems(schema: dict[str, Any], value: Any) -> Iterator[str]:
         yield from _text_problems(schema, value)
     elif isinstance(value, list):
         yield from _size_problems(schema, len(value), "Items", "items")
+        if schema.get("uniqueItems") is True and _has_twins(value):
+            yield "an item is there twice"
     elif isinstance(value, dict):
         yield from _size_problems(schema, len(value), "Properties", "keys")
         missing = [name for name in _list(schema.get("required")) if name not in value]
         yield from (f"{shown(name)} is missing" for name in missing)
+        for name, others in _dict(schema.get("dependentRequired")).items():
+            lacking = [one for one in _list(others) if name in value and one not in value]
+            yield from (f"{shown(one)} is missing beside {shown(name)}" for one in lacking)
     elif _is_kind("number", value):
         yield from _number_problems(schema, value)
 
@@ -205,6 +268,20 @@ def _is_kind(kind: Any, value: Any) -> bool:
 def _same(one: Any, other: Any) -> bool:
     """Equal as JSON: 1 is not true."""
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
+
+
+def _has_twins(items: list[Any]) -> bool:
+    texts = {msgspec.json.encode(_whole(one), order="sorted") for one in items}
+    return len(texts) < len(items)
+
+
+def _whole(value: Any) -> Any:
+    """The value with 1 for 1.0: they are the same number."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _size_problems(schema: dict[str, Any], size: int, suffix: str, unit: str) -> Iterator[str]:
@@ -239,43 +316,195 @@ def _is_multiple(value: int | float, step: int | float) -> bool:
 
 def _text_problems(schema: dict[str, Any], value: str) -> Iterator[str]:
     yield from _size_problems(schema, len(value), "Length", "characters")
-    pattern = schema.get("pattern")
-    if isinstance(pattern, str) and not _may_match(pattern, value):
-        yield f"{shown(value)} does not match {shown(pattern)}"
-    form = _formats.get(str(schema.get("format")))
-    if form is not None and not form.fullmatch(value):
+    fits = _formats.get(str(schema.get("format")))
+    if fits is not None and not fits(value):
         yield f"{shown(value)} is not a {schema['format']}"
     if schema.get("contentEncoding") == "base64" and not _is_base64(value):
         yield f"{shown(value)} is not base64"
 
 
-# A repeated group, or two repeats in a row, may backtrack without end.
-_risky_pattern: Final = re.compile(r"\)[*+{]|[*+}][*+{]")
-
-
-def _may_match(pattern: str, value: str) -> bool:
-    """False only when a safe pattern was tried and failed; the receiver's codec checks the rest."""
-    if len(pattern) > pattern_chars_max or len(value) > pattern_subject_chars_max:
-        return True
-    if _risky_pattern.search(pattern):
-        return True
-    try:
-        return re.search(pattern, value) is not None
-    except (re.error, RecursionError, OverflowError):
-        return True
-
-
+_uuid: Final = r"(urn:uuid:)?\{?[0-9A-Fa-f]{8}(-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\}?"
 # Loose on purpose, and possessive where a text may be long.
-_formats: Final = {
-    "date-time": re.compile(r"\d{4}-\d\d-\d\d([Tt _]\d\d:?\d\d.{0,40})?"),
-    "date": re.compile(r"\d{4}-\d\d-\d\d([Tt ].{0,40})?"),
-    "time": re.compile(r"\d\d:\d\d.{0,40}"),
-    "duration": re.compile(r"[+-]?[Pp][0-9DTHMSWYdthmswy.,+-]{1,80}"),
-    "uuid": re.compile(r"(urn:uuid:)?\{?[0-9A-Fa-f]{8}(-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\}?"),
-    "decimal": re.compile(r"[+-]?(?:[0-9_]++\.?[0-9_]*+|\.[0-9_]++)(?:[eE][+-]?[0-9]++)?"),
+_forms: Final = {
+    "date-time": r"\d{4}-\d\d-\d\d([Tt _]\d\d:?\d\d.{0,40})?",
+    "date": r"\d{4}-\d\d-\d\d([Tt ].{0,40})?",
+    "time": r"\d\d:\d\d.{0,40}",
+    "duration": r"[+-]?[Pp][0-9DTHMSWYdthmswy.,+-]{1,80}",
+    "decimal": r"[+-]?(?:[0-9_]++\.?[0-9_]*+|\.[0-9_]++)(?:[eE][+-]?[0-9]++)?",
+    **{name: _uuid for name in ("uuid", "uuid1", "uuid3", "uuid4", "uuid5", "uuid6", "uuid7")},
+}
+
+
+def _is_address(*kinds: Callable[[str], Any]) -> Callable[[str], bool]:
+    def fits(value: str) -> bool:
+        for kind in kinds:
+            try:
+                kind(value)
+            except ValueError:
+                continue
+            return True
+        return False
+
+    return fits
+
+
+def _has(character: str) -> Callable[[str], bool]:
+    return lambda value: character in value
+
+
+def _matches(form: str) -> Callable[[str], bool]:
+    compiled = re.compile(form)
+    return lambda value: compiled.fullmatch(value) is not None
+
+
+# A format that is not here says nothing, as in the standard.
+_formats: Final[dict[str, Callable[[str], bool]]] = {
+    **{name: _matches(form) for name, form in _forms.items()},
+    "email": _has("@"),
+    "uri": _has(":"),
+    "ipv4": _is_address(ipaddress.IPv4Address),
+    "ipv6": _is_address(ipaddress.IPv6Address),
+    "ipvanyaddress": _is_address(ipaddress.IPv4Address, ipaddress.IPv6Address),
 }
 _base64: Final = re.compile(r"[A-Za-z0-9+/]*+={0,2}")
 
 
 def _is_base64(value: str) -> bool:
     return len(value) % 4 == 0 and _base64.fullmatch(value) is not None
+
+
+# --------------------------------------------------------------------- what we cannot decide
+
+
+class Beyond(NamedTuple):
+    """What of a schema `check_schema` does not decide: for whoever knows all keywords, and for nobody."""
+
+    keywords: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.keywords or self.never)
+
+
+def beyond(schema: dict[str, Any]) -> Beyond:
+    """What a schema asks for that `check_schema` does not decide. Unknown keywords ask for nothing."""
+    survey = _Survey(schema)
+    try:
+        survey.visit(schema)
+    except RecursionError:
+        return Beyond(never=("parts that are nested too deep",))
+    if survey.keywords and survey.has_patterns_of_names:
+        # Others look for such patterns themselves, and may do so for ages.
+        survey.never["`patternProperties` beside what only others can check"] = None
+    return Beyond(tuple(survey.keywords), tuple(survey.never))
+
+
+_others_know: Final = (
+    *("not", "if", "dependentSchemas", "unevaluatedItems", "unevaluatedProperties"),
+    *("maxContains", "$dynamicRef"),
+)
+_one_form: Final = ("items", "additionalProperties", "contains", "propertyNames")
+_many_forms: Final = ("prefixItems", "allOf", "anyOf", "oneOf")
+_named_forms: Final = ("properties", "patternProperties", "dependentSchemas")
+_kinds: Final = ("string", "boolean", "integer", "number", "array", "object", "null")
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _is_type(value: Any) -> bool:
+    return all(one in _kinds for one in (value if isinstance(value, list) else [value]))
+
+
+# What stands under a keyword, where it counts for us: of another shape we would not see it.
+_shapes: Final[dict[str, Callable[[Any], bool]]] = {
+    "type": _is_type,
+    "enum": lambda value: isinstance(value, list),
+    "required": _is_names,
+    "dependentRequired": lambda value: (
+        isinstance(value, dict) and all(map(_is_names, value.values()))
+    ),
+    "uniqueItems": lambda value: isinstance(value, bool),
+    "pattern": lambda value: isinstance(value, str),
+    "$ref": lambda value: isinstance(value, str),
+    **{
+        f"{end}{what}": _is_size
+        for end in ("min", "max")
+        for what in ("Length", "Items", "Properties", "Contains")
+    },
+    **{
+        name: lambda value: _is_kind("number", value)
+        for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+    },
+    **{name: lambda value: isinstance(value, dict | bool) for name in _one_form},
+    **{name: lambda value: isinstance(value, list) for name in _many_forms},
+    **{name: lambda value: isinstance(value, dict) for name in _named_forms},
+}
+
+
+class _Survey:
+    """A walk over all forms of a schema that a value can meet."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._visited: set[int] = set()
+        self.keywords: dict[str, None] = {}  # in the order of finding
+        self.never: dict[str, None] = {}
+        self.has_patterns_of_names = False
+
+    def visit(self, form: Any) -> None:
+        if isinstance(form, bool) or id(form) in self._visited:
+            return
+        self._visited.add(id(form))
+        if not isinstance(form, dict):
+            self.never[f"{shown(form)} where a schema should be"] = None
+            return
+        self._look(form)
+        for name in _one_form:
+            if name in form:
+                self.visit(form[name])
+        for name in _many_forms:
+            for one in _list(form.get(name)):
+                self.visit(one)
+        for name in _named_forms:
+            for one in _dict(form.get(name)).values():
+                self.visit(one)
+        for name in ("not", "if", "then", "else", "unevaluatedItems", "unevaluatedProperties"):
+            if name in form:
+                self.visit(form[name])
+
+    def _look(self, form: dict[str, Any]) -> None:
+        self.keywords.update((f"`{name}`", None) for name in _others_know if name in form)
+        if "oneOf" in form and "discriminator" not in form:
+            self.keywords["`oneOf` without a discriminator"] = None
+        for name, fits in _shapes.items():
+            if name in form and not fits(form[name]):
+                self.never[f"{shown(form[name])} as `{name}`"] = None
+        self._look_at_patterns(form)
+        self._look_at_links(form)
+
+    def _look_at_patterns(self, form: dict[str, Any]) -> None:
+        names = list(_dict(form.get("patternProperties")))
+        self.has_patterns_of_names |= bool(names)
+        pattern = form.get("pattern")
+        for one in [*names, *([pattern] if isinstance(pattern, str) else [])]:
+            if not can_tell(one):
+                self.never[f"the pattern {shown(one)}, which might take for ever"] = None
+
+    def _look_at_links(self, form: dict[str, Any]) -> None:
+        if form is self._root:
+            if "2020-12" not in str(form.get("$schema", "2020-12")):
+                self.never[f"another dialect, {shown(form['$schema'])}"] = None
+        elif "$schema" in form or "$id" in form:
+            self.never["a schema within, with an `$id` or `$schema` of its own"] = None
+        if isinstance(reference := form.get("$ref"), str):
+            target = None if "%" in reference else _pointed_at(self._root, reference)
+            if target is None:
+                self.never[f"a reference that leads nowhere here, {shown(reference)}"] = None
+            else:
+                self.visit(target)

@@ -18,6 +18,7 @@ import msgspec
 from perdure.model.codec.base import Codec, codec_id, missing
 from perdure.model.codec.choose import codec_for
 from perdure.model.codec.errors import BadHint, BadPayload, Unencodable, told
+from perdure.model.codec.text import plain_text
 from perdure.model.limits import BadValue, check_payload, payload_depth_max
 
 
@@ -68,6 +69,18 @@ class ArgsCodec:
         if len(whole) > payload_depth_max:  # a shorter one is under every bound
             _check_whole(whole)
         return whole, tuple(values)
+
+    def roundtrip_lenient(self, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """The same for callers that hold values of the hints, or JSON builtins as HTTP gives them."""
+        try:
+            return self.roundtrip(args)
+        except Unencodable:
+            return self.roundtrip(tuple(map(self._typed, range(len(args)), args)))
+
+    def _typed(self, index: int, value: Any) -> Any:
+        """A plain value as its hint has it; one that is not plain as it is."""
+        text = plain_text(value)
+        return value if text is None else self._decode_one(index, msgspec.Raw(text))
 
     def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """Typed arguments; those missing at the end get their defaults. Raises `BadPayload`."""

@@ -5,24 +5,38 @@ from typing import Any
 
 import msgspec
 
+from perdure.model import ops
+from perdure.model.outcomes import Refusal
 from perdure.model.records import ChannelRecord
-from perdure.model.schema import check_schema, schema_digest
+from perdure.model.schema import Beyond, beyond, check_schema, schema_digest
 
 
-def misfit(channel: ChannelRecord | None, payload: str, checked: str | None) -> tuple[str, ...]:
-    """What is wrong with a payload, by the schema that was declared for the name.
+def misfit(
+    channel: ChannelRecord | None, send: ops.NewEvent | ops.Put, what: str
+) -> Refusal | None:
+    """Why a payload is refused: for what its sender knows already, or by the schema that was declared for the name.
 
-    `checked` is the digest of the schema that the sender has checked it against: equal ones need no second look.
+    What the sender has checked against that very schema needs no second look.
     """
+    if send.errors:
+        return Refusal("invalid_payload", what, send.errors)
     if channel is None or channel.schema is None or not channel.enforce:
-        return ()
-    schema, digest = _parsed(channel.schema)
-    if digest == checked:
-        return ()
-    return tuple(check_schema(schema, payload))
+        return None
+    schema, digest, more = _parsed(channel.schema)
+    if digest == send.schema:
+        return None
+    errors = check_schema(schema, send.payload)
+    if errors:
+        return Refusal("invalid_payload", what, tuple(errors))
+    return unchecked(what, more) if send.by_name else None
+
+
+def unchecked(what: str, more: Beyond) -> Refusal | None:
+    """Why a payload that was sent by a mere name is not taken yet: its schema asks for what we do not check here."""
+    return Refusal("unchecked", what, more.keywords + more.never) if more else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(text: str) -> tuple[dict[str, Any], str]:
+def _parsed(text: str) -> tuple[dict[str, Any], str, Beyond]:
     schema = msgspec.json.decode(text, type=dict[str, Any])
-    return schema, schema_digest(schema)
+    return schema, schema_digest(schema), beyond(schema)

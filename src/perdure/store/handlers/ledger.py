@@ -126,10 +126,7 @@ def _other_id(new: ops.NewEvent, known: EventRecord | ops.NewEvent) -> Refusal |
 
 
 def _refused(channel: ChannelRecord | None, new: ops.NewEvent) -> Refusal | None:
-    errors = new.errors or misfit(channel, new.payload, new.schema)
-    if errors:
-        return Refusal("invalid_payload", f"the payload of topic {new.type!r}", errors)
-    return None
+    return misfit(channel, new, f"the payload of topic {new.type!r}")
 
 
 def _digest(new: ops.NewEvent) -> str:

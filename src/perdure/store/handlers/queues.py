@@ -24,9 +24,9 @@ def put(tables: Tables, op: ops.Put) -> PutOutcome:
         used = used_key(tables, put_scope(op.queue), op.key)
         if used is not None:
             return _used_before(used, op)
-    errors = op.errors or misfit(tables.channel("queue", op.queue), op.payload, op.schema)
-    if errors:
-        return Refusal("invalid_payload", f"the payload of queue {op.queue!r}", errors)
+    refused = misfit(tables.channel("queue", op.queue), op, f"the payload of queue {op.queue!r}")
+    if refused is not None:
+        return refused
     outcome = _put(tables, op.item_id, op.queue, op.payload)
     if op.key is not None:
         scope, answer = put_scope(op.queue), encode_answer(outcome)

@@ -32,9 +32,10 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
-from perdure.model.schema import check_schema, schema_digest
+from perdure.model.schema import Beyond, beyond, check_schema, schema_digest
 from perdure.model.status import TERMINAL
 from perdure.store.handlers import ending, queues, taking
+from perdure.store.handlers.catalogue import unchecked
 from perdure.store.handlers.facts import tell
 from perdure.store.tables import Tables
 
@@ -156,7 +157,9 @@ def _misfit(
     if op.policy is not None and not workflow.strict_signals:
         return None
     errors = check_schema(entry.schema, op.payload)
-    return _invalid(op, tuple(errors)) if errors else None
+    if errors:
+        return _invalid(op, tuple(errors))
+    return unchecked(_what(op), _beyond(workflow.signals)[op.name]) if op.by_name else None
 
 
 def _is_checked(workflow: WorkflowRecord, op: ops.SendSignal) -> bool:
@@ -164,7 +167,11 @@ def _is_checked(workflow: WorkflowRecord, op: ops.SendSignal) -> bool:
 
 
 def _invalid(op: ops.SendSignal, errors: tuple[str, ...]) -> Refusal:
-    return Refusal("invalid_payload", f"the payload of signal {op.name!r}", errors)
+    return Refusal("invalid_payload", _what(op), errors)
+
+
+def _what(op: ops.SendSignal) -> str:
+    return f"the payload of signal {op.name!r}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -178,6 +185,13 @@ def _schema_digests(text: str) -> dict[str, str]:
     """The fingerprints of their schemas, likewise."""
     entries = signal_entries(text)
     return {name: schema_digest(one.schema) for name, one in entries.items() if one.schema}
+
+
+@functools.lru_cache(maxsize=1024)
+def _beyond(text: str) -> dict[str, Beyond]:
+    """What of their schemas only the sender can check, likewise."""
+    entries = signal_entries(text)
+    return {name: beyond(one.schema or {}) for name, one in entries.items()}
 
 
 def _deliver_or_buffer(
