@@ -21,7 +21,15 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
-from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
+from perdure.store.base import (
+    Applied,
+    BatchFailed,
+    BatchLost,
+    BatchUnknown,
+    Described,
+    StoreBusy,
+    Versions,
+)
 from perdure.store.beating import Beating
 from perdure.store.borrowing import execute_postgres
 from perdure.store.hint import Hint
@@ -426,6 +434,53 @@ class PostgresStore(PostgresReads, Backend):
                 (deleted,) = await self._row("prune_commits", before=before, limit=_pruned_max)
         except (StoreRefused, NotRunning):
             log.debug("old commits were not deleted", exc_info=True)
+
+    # --- for who looks after the store ---
+
+    async def versions(self) -> Versions:
+        if self._readers is not None:
+            found: Versions = await self._ask(lambda one: opening.stored(one, self.schema))
+            return found
+        self._check_process()
+        try:
+            connection = await connect(self._options)
+            try:
+                return await opening.stored(connection, self.schema)
+            finally:
+                await close(connection)
+        except _unreachable as error:
+            raise self._out_of_reach(error) from error
+
+    async def describe(self) -> Described:
+        fsync, commit, pages, standbys, connections, standby, size = await self._row(
+            "describe", schema=self.schema
+        )
+        version: Any = await self._ask(lambda one: one.fetchval("show server_version"))
+        return Described(
+            kind="postgres",
+            product="PostgreSQL",
+            version=version,
+            versions=await self.versions(),
+            namespace=self.namespace,
+            bytes=size,
+            facts={
+                "fsync": fsync,
+                "synchronous_commit": commit,
+                "full_page_writes": pages,
+                "synchronous_standby_names": standbys,
+                "max_connections": connections,
+                "in_recovery": str(standby).lower(),
+                "schema": self.schema,
+                "pgbouncer": str(self._options.pgbouncer).lower(),
+            },
+            relaxed=self._options.relaxed,
+        )
+
+    async def backup(self, path: str) -> int:
+        raise StoreRefused(
+            "a store on Postgres is backed up by Postgres: "
+            f"pg_dump --format=custom --schema={self.schema} --file=<file> <url>"
+        )
 
     # --- reads ---
 
