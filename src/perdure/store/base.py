@@ -164,10 +164,20 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
     known: int
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store says of itself, its server and its place, as it is: what to think of it is for others to judge.
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that promises rest on: as it is, as it should be, and what follows from that or is to be done."""
 
-    `facts` are settings and numbers by the names that their own manuals have for them; one that nobody may ask for is
+    name: str
+    value: str
+    wanted: str
+    ok: bool
+    why: str
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says of itself, its server and its place. Settings are judged as opening judges them.
+
+    `facts` are what else there is to know, by the names that manuals have for them; one that nobody may ask for is
     missing. `relaxed` says that who opened the store has accepted weaker promises.
     """
 
@@ -177,6 +187,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     versions: Versions
     namespace: str | None
     bytes: int | None  # of all that is kept, as far as that is known
+    settings: tuple[Setting, ...]
     facts: dict[str, str]
     relaxed: bool = False
 

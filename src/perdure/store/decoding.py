@@ -90,9 +90,9 @@ def decode_lives(runs: str, steps: str, watchers: str, signals: str, streams: st
     for signal in sorted(decode_signals(signals), key=lambda one: one.position):
         if signal.run_id in lives:
             lives[signal.run_id].signals.append(signal)
-    for run_id, *kept in _decode_kept(streams):
+    for run_id, stream, last, oldest, newest, count in _decode_kept(streams):
         if run_id in lives:
-            lives[run_id].streams.append(StreamKept(*kept))
+            lives[run_id].streams.append(StreamKept(stream, last, oldest, newest, count))
     return list(lives.values())
 
 

@@ -433,6 +433,7 @@ class MemoryReads(Store):
             versions=await self.versions(),
             namespace=None,
             bytes=None,
+            settings=(),
             facts={},
         )
 

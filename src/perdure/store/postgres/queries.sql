@@ -976,8 +976,16 @@ select coalesce(json_agg(json_build_array(f.name, f.run_id)), '[]') from (
 -- name: describe
 -- The settings that our promises rest on, and the size of the schema, from the catalogue.
 select
-    current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
-    current_setting('synchronous_standby_names'), current_setting('max_connections'), pg_is_in_recovery(),
+    json_build_object(
+        'fsync', current_setting('fsync'),
+        'synchronous_commit', current_setting('synchronous_commit'),
+        'full_page_writes', current_setting('full_page_writes'),
+        'synchronous_standby_names', current_setting('synchronous_standby_names'),
+        'max_connections', current_setting('max_connections'),
+        'server_encoding', current_setting('server_encoding'),
+        'server_version', current_setting('server_version'),
+        'in_recovery', pg_is_in_recovery()::text
+    ),
     (select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
      from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
      where n.nspname = :schema and c.relkind in ('r', 'p'));

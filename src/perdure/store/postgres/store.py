@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import asyncpg
+import msgspec
 from msgspec.structs import asdict
 
 from perdure.errors import NotRunning, StoreRefused
@@ -36,7 +37,7 @@ from perdure.store.hint import Hint
 from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
-from perdure.store.postgres import committing, opening
+from perdure.store.postgres import committing, judging, opening
 from perdure.store.postgres.connecting import (
     Connection,
     Options,
@@ -60,6 +61,7 @@ from perdure.store.urls import without_password
 
 log = logging.getLogger("perdure.store.postgres")
 
+_decode_facts = msgspec.json.Decoder(dict[str, str]).decode
 _readers_max = 4
 # How long the owner of a parked run may take to answer a call, before anybody may claim the run.
 _sticky_us = 250_000
@@ -452,25 +454,20 @@ class PostgresStore(PostgresReads, Backend):
             raise self._out_of_reach(error) from error
 
     async def describe(self) -> Described:
-        fsync, commit, pages, standbys, connections, standby, size = await self._row(
-            "describe", schema=self.schema
-        )
-        version: Any = await self._ask(lambda one: one.fetchval("show server_version"))
+        told, size = await self._row("describe", schema=self.schema)
+        facts = _decode_facts(told)
         return Described(
             kind="postgres",
             product="PostgreSQL",
-            version=version,
+            version=facts["server_version"],
             versions=await self.versions(),
             namespace=self.namespace,
             bytes=size,
+            settings=(*judging.judged(facts), *judging.judged_besides(facts)),
             facts={
-                "fsync": fsync,
-                "synchronous_commit": commit,
-                "full_page_writes": pages,
-                "synchronous_standby_names": standbys,
-                "max_connections": connections,
-                "in_recovery": str(standby).lower(),
                 "schema": self.schema,
+                "max_connections": facts["max_connections"],
+                "synchronous_standby_names": facts["synchronous_standby_names"],
                 "pgbouncer": str(self._options.pgbouncer).lower(),
             },
             relaxed=self._options.relaxed,

@@ -58,7 +58,16 @@ from perdure.store.base import (
 )
 from perdure.store.beating import Beating
 from perdure.store.decoding import stray_flaw
-from perdure.store.sqlite import backing, borrowing, event_rows, liveness, opening, places, reads
+from perdure.store.sqlite import (
+    backing,
+    borrowing,
+    event_rows,
+    judging,
+    liveness,
+    opening,
+    places,
+    reads,
+)
 from perdure.store.sqlite.noticing import Noticing
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
@@ -439,6 +448,7 @@ class SqliteStore(Store):
             versions=await self.versions(),
             namespace=None,
             bytes=_size(path) + log_bytes,
+            settings=tuple(judging.judged(sqlite3.sqlite_version, facts)),
             facts=facts,
             relaxed=self._synchronous != "FULL" or self._network,
         )
