@@ -1,4 +1,4 @@
-"""Whether every index of a namespace on Redis is what its rows make it, as `fsck` sees it: `drift` lists what differs."""
+"""Whether every index of a namespace on Redis is what its rows make it, as `fsck` sees it: `drift` lists the rest."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +7,6 @@ from urllib.parse import urlunsplit
 
 from perdure.store.base import Flaw
 from perdure.store.redis.layout import Layout
-
 from servers.stores import redis_store
 
 

@@ -157,7 +157,7 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """The schema that is stored, None if there is none yet, and what code it needs; and the one that this code knows."""
+    """The schema that is stored, None if there is none yet, what code it needs, and the one that this code knows."""
 
     stored: int | None
     min_code: int | None
@@ -203,7 +203,7 @@ class StreamKept(msgspec.Struct, frozen=True, gc=False):
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """A run with all its rows, from one moment. What its steps hold (value, error) may be left out."""
+    """A run with all its rows, from one moment. What steps gave (value, error) may be left out, but for waits."""
 
     run: RunRecord
     steps: list[StepRecord]
@@ -545,6 +545,10 @@ class Store(ABC):
     @abstractmethod
     async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
         """Where the events with these ids are; unknown ids are left out."""
+
+    @abstractmethod
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        """Those of these items that are in a queue."""
 
     @abstractmethod
     def flaws(self) -> AsyncIterator[Flaw]:

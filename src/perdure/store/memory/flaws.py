@@ -1,4 +1,4 @@
-"""What is wrong with the rows in memory, apart from what every store is asked: rows without their run, wrong indexes."""
+"""What is wrong with the rows in memory, apart from what every store is asked: rows without a run, wrong indexes."""
 
 from collections.abc import Iterator
 

@@ -460,6 +460,10 @@ class MemoryReads(Store):
         positions = self.tables.positions
         return {one: positions[one] for one in event_ids if one in positions}
 
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        kept = {one for items in self.tables.items.values() for one in items}
+        return kept.intersection(item_ids)
+
     async def flaws(self) -> AsyncIterator[Flaw]:
         for flaw in find_flaws(self.tables):
             yield flaw

@@ -902,7 +902,8 @@ select
 -- --- for who looks after the store ------------------------------------------------------------------
 
 -- name: lives
--- Runs with all their rows, from one snapshot. What steps hold is left out: it may be large, and nobody asks for it.
+-- Runs with all their rows, from one snapshot. What steps gave is left out, but for waits: it may be large, and
+-- nobody asks for it.
 select
     (select coalesce(json_agg({run as json of r}), '[]')
      from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id),
@@ -910,7 +911,9 @@ select
          'run_id', s.run_id, 'generation', s.generation, 'path', s.path, 'kind', s.kind, 'name', s.name,
          'state', s.state, 'seq', s.seq, 'attempt', s.attempt, 'winner', s.winner, 'wait', s.wait,
          'started_at', s.started_at, 'recorded_at', s.recorded_at, 'retry_at', s.retry_at,
-         'superseded', s.superseded, 'taken_id', s.taken_id)), '[]')
+         'superseded', s.superseded, 'taken_id', s.taken_id,
+         'value', case when s.wait is not null then s.value end,
+         'error', case when s.wait is not null then s.error end)), '[]')
      from unnest(:run_ids::text[]) as w (run_id)
      cross join lateral (select * from {schema}.steps as s where s.run_id = w.run_id offset 0) as s),
     (select coalesce(json_agg({watcher as json of t}), '[]')
@@ -932,6 +935,12 @@ select
 select coalesce(json_object_agg(e.event_id, e.position), '{}')
 from unnest(:event_ids::text[]) as w (event_id)
 cross join lateral (select * from {schema}.events as e where e.event_id = w.event_id offset 0) as e;
+
+-- name: items_of
+-- Which of these items are in a queue.
+select coalesce(json_agg(i.item_id), '[]')
+from unnest(:item_ids::text[]) as w (item_id)
+cross join lateral (select * from {schema}.queue_items as i where i.item_id = w.item_id offset 0) as i;
 
 -- name: strays
 -- Rows of runs that are not there, some of each table. Of steps one entry for each run is looked at, not each row.

@@ -383,6 +383,9 @@ class PostgresReads(Store):
         (found,) = await self._row("positions_of", event_ids=list(event_ids))
         return decode_numbers(found)
 
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        return set(await self._rows(decoding.decode_ids, "items_of", item_ids=list(item_ids)))
+
     async def flaws(self) -> AsyncIterator[Flaw]:
         for table, what in await self._rows(decoding.decode_pairs, "strays", limit=_flaws_max):
             yield decoding.stray_flaw(table, what)

@@ -117,7 +117,9 @@ class Drift:
             cursor, keys = await self._scan(cursor)
             first = False
             for key in keys:
-                if not _is_of_run(key):  # of those a key that is seen twice does no harm but to the counts
+                if not _is_of_run(
+                    key
+                ):  # of those a key that is seen twice does no harm but to the counts
                     if key in seen:
                         continue
                     seen.add(key)
@@ -246,9 +248,7 @@ class Drift:
             if not left:
                 break
 
-    async def _compare(
-        self, subjects: list[Subject], moved: list[Subject]
-    ) -> AsyncIterator[Flaw]:
+    async def _compare(self, subjects: list[Subject], moved: list[Subject]) -> AsyncIterator[Flaw]:
         asked = [self._question(one) for one in subjects]
         rows = (await self._ask(asked)).answers
         expected = [list(_expected(one, row)) for one, row in zip(subjects, rows, strict=True)]
@@ -262,7 +262,9 @@ class Drift:
                 continue
             for entry, score in zip(entries, scores, strict=True):
                 if not _holds(entry, score):
-                    what = f"{_words(subject)} is not in {self._key(entry.key)!r} as {entry.member!r}"
+                    what = (
+                        f"{_words(subject)} is not in {self._key(entry.key)!r} as {entry.member!r}"
+                    )
                     yield self._flaw(what, subject)
 
     def _question(self, subject: Subject) -> Question:
@@ -336,7 +338,9 @@ class Drift:
             answers = (await self._ask([*asked, *map(self._membership, page)])).answers
             for nth, entry in enumerate(page):
                 if answers[len(page) + nth] not in (0, None) and not answers[nth]:
-                    yield self._flaw(f"{self._key(key)!r} names {entry.member!r}, which holds nothing")
+                    yield self._flaw(
+                        f"{self._key(key)!r} names {entry.member!r}, which holds nothing"
+                    )
             return
         subjects = [_subject_of(one) for one in page]
         asked = [self._question(one) for one in subjects if one is not None]

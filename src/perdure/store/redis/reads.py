@@ -46,6 +46,7 @@ from perdure.store.base import (
 )
 from perdure.store.decoding import in_order
 from perdure.store.redis import fetching
+from perdure.store.redis.drift import Drift
 from perdure.store.redis.fetching import (
     EVERY,
     Question,
@@ -55,7 +56,6 @@ from perdure.store.redis.fetching import (
     walk,
     workflow_names,
 )
-from perdure.store.redis.drift import Drift
 from perdure.store.redis.layout import LAST, SEP, Layout, is_indexed, moment, place, time_of
 from perdure.store.redis.rows import (
     decode_event,
@@ -475,7 +475,9 @@ class RedisReads(Store):
         found: list[Life] = []
         for begin in range(0, len(wanted), _lives_part):
             asked = [
-                question for run_id in wanted[begin : begin + _lives_part] for question in self._inside(run_id)
+                question
+                for run_id in wanted[begin : begin + _lives_part]
+                for question in self._inside(run_id)
             ]
             answers = (await self._ask(asked)).answers
             for nth in range(0, len(answers), _questions_per_life):
@@ -496,6 +498,12 @@ class RedisReads(Store):
             return {}
         found = await self._one("HMGET", self._key("event_ids"), *event_ids)
         return {one: int(at) for one, at in zip(event_ids, found, strict=True) if at is not None}
+
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        if not item_ids:
+            return set()
+        found = await self._one("HMGET", self._key("items"), *item_ids)
+        return {one for one, row in zip(item_ids, found, strict=True) if row is not None}
 
     async def flaws(self) -> AsyncIterator[Flaw]:
         async for flaw in Drift(self._layout, self._ask, self._scan).flaws():

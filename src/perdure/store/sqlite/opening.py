@@ -182,7 +182,7 @@ def _version(sql: Statements) -> int:
 
 
 def stored(sql: Statements) -> Versions:
-    """What the file says of its schema, also if that is newer than this code may use. StoreRefused if it is not ours."""
+    """What the file says of its schema, also if it is newer than this code may use; StoreRefused if it is not ours."""
     tables = _tables(sql.connection)
     if not tables:
         return Versions(stored=None, min_code=None, known=schema_known)

@@ -1327,7 +1327,8 @@ pragma wal_checkpoint(truncate);
 -- --- for who looks after the store ------------------------------------------------------------------
 
 -- name: lives
--- Runs with all their rows, from one snapshot. What steps hold is left out: it may be large, and nobody asks for it.
+-- Runs with all their rows, from one snapshot. What steps gave is left out, but for waits: it may be large, and
+-- nobody asks for it.
 select
     (select json_group_array({run as json}) from runs
      where run_id in (select value from json_each(:run_ids))),
@@ -1335,7 +1336,9 @@ select
          'run_id', s.run_id, 'generation', s.generation, 'path', s.path, 'kind', s.kind, 'name', s.name,
          'state', s.state, 'seq', s.seq, 'attempt', s.attempt, 'winner', s.winner, 'wait', s.wait,
          'started_at', s.started_at, 'recorded_at', s.recorded_at, 'retry_at', s.retry_at,
-         'superseded', s.superseded, 'taken_id', s.taken_id))
+         'superseded', s.superseded, 'taken_id', s.taken_id,
+         'value', case when s.wait is not null then s.value end,
+         'error', case when s.wait is not null then s.error end))
      from json_each(:run_ids) as w cross join steps as s on s.run_id = w.value),
     (select json_group_array({watcher as json of t})
      from json_each(:run_ids) as w cross join watchers as t on t.run_id = w.value),
@@ -1375,3 +1378,7 @@ select json_group_array(json_array(name, run_id)) from (
     union all select * from (select 'fan_outs', cast(position as text) from fan_outs
         where position not in (select position from events) limit :limit)
 );
+
+-- name: items_of
+-- Which of these items are in a queue.
+select json_group_array(item_id) from queue_items where item_id in (select value from json_each(:item_ids));

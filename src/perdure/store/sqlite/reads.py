@@ -516,6 +516,10 @@ def positions_of(sql: Statements, event_ids: list[str]) -> dict[str, int]:
     return decode_numbers(sql.row("positions_of", {"event_ids": as_json(event_ids)})[0])
 
 
+def items_of(sql: Statements, item_ids: list[str]) -> set[str]:
+    return set(sql.records(decode_ids, "items_of", {"item_ids": as_json(item_ids)}))
+
+
 def strays(sql: Statements, limit: int) -> list[tuple[str, str]]:
     return sql.records(decode_pairs, "strays", {"limit": limit})
 

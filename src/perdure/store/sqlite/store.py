@@ -459,6 +459,9 @@ class SqliteStore(Store):
     async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
         return await self._read(reads.positions_of, list(event_ids))
 
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        return await self._read(reads.items_of, list(item_ids))
+
     async def flaws(self) -> AsyncIterator[Flaw]:
         for words in await self._read(reads.damages, _flaws_max):
             yield Flaw(
