@@ -10,6 +10,9 @@ from perdure.client.runs import RemoteRun
 from perdure.client.transport import Transport
 from perdure.client.wording import name_of, schedule_info, untyped, workflow_fields
 from perdure.http import wire
+from perdure.inspecting.catalogue import ChannelInfo, WorkerInfo, WorkflowInfo
+from perdure.inspecting.checking import Report
+from perdure.inspecting.doctor import Diagnosis, SchemaVersion
 from perdure.ledger.health import Health
 from perdure.ledger.replaying import Replayed
 from perdure.model import limits
@@ -284,6 +287,38 @@ class Operating(Transport):
             "trim_ledger", older_than=older_than, keep=keep, force=force
         )
         return done
+
+    async def catalogue(self) -> list[WorkflowInfo]:
+        """Every version of every workflow that some app has declared: what it takes, gives and listens to."""
+        return await self._list("catalogue")
+
+    async def channels(self) -> list[ChannelInfo]:
+        """Every topic and queue that some app has declared."""
+        return await self._list("channels")
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, and what they execute."""
+        return await self._list("workers")
+
+    async def counts(self) -> dict[str, int]:
+        """How many rows of each kind there are."""
+        found: dict[str, int] = await self._value("counts")
+        return found
+
+    async def doctor(self) -> Diagnosis:
+        """What the store is, which promises it keeps as it is set up, and what to see to."""
+        found: Diagnosis = await self._call("doctor")
+        return found
+
+    async def schema_version(self) -> SchemaVersion:
+        """Which schema is stored, and whether to open the store would bring it up."""
+        found: SchemaVersion = await self._call("schema_version")
+        return found
+
+    async def fsck(self, repair: bool = False) -> Report:
+        """Check that all in the store holds together; with `repair`, what ops can set right is set right."""
+        found: Report = await self._call("fsck", repair=repair)
+        return found
 
     async def me(self) -> wire.Me:
         """Who this client is to the server, and what it may do."""

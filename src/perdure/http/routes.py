@@ -11,6 +11,9 @@ import msgspec
 
 from perdure.approvals import ApprovalInfo
 from perdure.http import wire
+from perdure.inspecting.catalogue import ChannelInfo, WorkerInfo, WorkflowInfo
+from perdure.inspecting.checking import Report
+from perdure.inspecting.doctor import Diagnosis, SchemaVersion
 from perdure.ledger.health import Health
 from perdure.ledger.replaying import Replayed
 from perdure.model import limits
@@ -855,6 +858,70 @@ def _operation() -> list[Route]:
             says="Whether somebody should look, and why",
             scope="read",
             answer=Health,
+        ),
+        Route(
+            verb="catalogue",
+            method="GET",
+            path=f"{PREFIX}/workflows",
+            group="catalogue",
+            says="Every version of every workflow: what it takes, gives and listens to",
+            scope="read",
+            answer=wire.Listing[WorkflowInfo],
+        ),
+        Route(
+            verb="channels",
+            method="GET",
+            path=f"{PREFIX}/channels",
+            group="catalogue",
+            says="Every topic and queue that some app has declared",
+            scope="read",
+            answer=wire.Listing[ChannelInfo],
+        ),
+        Route(
+            verb="workers",
+            method="GET",
+            path=f"{PREFIX}/workers",
+            group="operation",
+            says="The workers that live, and what they execute",
+            scope="read",
+            answer=wire.Listing[WorkerInfo],
+        ),
+        Route(
+            verb="counts",
+            method="GET",
+            path=f"{PREFIX}/counts",
+            group="operation",
+            says="How many rows of each kind there are",
+            scope="read",
+            answer=wire.Value[dict[str, int]],
+        ),
+        Route(
+            verb="doctor",
+            method="GET",
+            path=f"{PREFIX}/doctor",
+            group="operation",
+            says="What the store is, which promises it keeps as it is set up, and what to see to",
+            scope="operate",
+            answer=Diagnosis,
+        ),
+        Route(
+            verb="schema_version",
+            method="GET",
+            path=f"{PREFIX}/schema-version",
+            group="operation",
+            says="Which schema is stored, and whether to open the store would bring it up",
+            scope="read",
+            answer=SchemaVersion,
+        ),
+        Route(
+            verb="fsck",
+            method="POST",
+            path=f"{PREFIX}/fsck",
+            group="operation",
+            says="Check that all in the store holds together, and set right what can be, if asked to",
+            scope="admin",
+            body=wire.Check,
+            answer=Report,
         ),
         Route(
             verb="prune",

@@ -519,6 +519,15 @@ class SetPool(Sent):
     per_key_rate: str | UnsetType | None = UNSET
 
 
+# --- operation ---
+
+
+class Check(Sent):
+    """Whether what can be set right is."""
+
+    repair: bool | UnsetType = UNSET
+
+
 # --- who asks ---
 
 
