@@ -44,7 +44,9 @@ def our_jobs(order: Order) -> dict[str, Callable[[Order, Stopwatch], Coroutine[A
 
         return jobs | {"across": companions.across, "across-worker": companions.across_worker}
     if order.database is None or not order.database.startswith("postgresql:"):
-        return jobs | shared_loads.jobs
+        from benchmarks import http_loads
+
+        return jobs | shared_loads.jobs | http_loads.jobs
     from benchmarks import full_tables, postgres_loads
 
     return jobs | postgres_loads.jobs | full_tables.jobs

@@ -267,6 +267,15 @@ _on_sqlite: tuple[Workload, ...] = (
         ),
         "bare-group: the same rows under the same lock file; across, one row, one datagram, one read.",
     ),
+    Workload(
+        "W15",
+        "signals to runs that wait, over HTTP from another process, beside the same through the library",
+        (Job(ours, "http", 8_000, 800),),
+        (
+            Metric("over HTTP", "http", "http_sends_s", "/s", at_least=500.0),
+            Metric("through the library", "http", "library_sends_s", "/s"),
+        ),
+    ),
 )
 
 _on_postgres: tuple[Workload, ...] = (
