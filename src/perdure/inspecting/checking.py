@@ -29,6 +29,7 @@ Which invariants of the reliability plan (kind S) are checked, and how:
 | C6 the schema is known | opening refuses all else |
 | O, P, H, M, T | what stands over runs, pools, approvals, streams and schedules, as the tests have it |
 | X3 rows of runs that are gone, X4 indexes, X5 the file | the store itself (`Store.flaws`) |
+| X6 rows that cannot be read | runs that fail to load, one by one |
 
 B2, L4 and L11 are not checked: facts can be switched off (`lifecycle=False`) and trimmed, and what caused an event is
 what its emitter says. F7 is about the memory of a process, not about a store.
@@ -139,6 +140,7 @@ class Check:
         ):
             async for one in part:
                 yield one
+            await asyncio.sleep(0)
 
     def _count(self, what: str, number: int) -> None:
         self.checked[what] = self.checked.get(what, 0) + number
@@ -164,6 +166,7 @@ class Check:
             async for one in self._page([row.run_id for row in rows]):
                 yield one
             self._count("runs", len(rows))
+            await asyncio.sleep(0)  # others have their turn, also where no read waits for anything
             if len(rows) < _runs_part:
                 return
             after = (rows[-1].created_at, rows[-1].run_id)
@@ -181,7 +184,10 @@ class Check:
                 yield one
 
     async def _wrong_runs(self, run_ids: Sequence[str], counts: bool) -> AsyncIterator[Found]:
-        lives = await self._store.lives(run_ids)
+        lives, unread = await self._lives(run_ids)
+        for run_id in unread:
+            what = "its rows cannot be read: they are not what this code, or any, has written"
+            yield _plain("X6", what, run_id=run_id)
         if counts:
             for what in ("steps", "watchers", "signals", "streams"):
                 self._count(what, sum(len(getattr(one, what)) for one in lives))
@@ -204,6 +210,17 @@ class Check:
         ):
             async for one in among:
                 yield one
+
+    async def _lives(self, run_ids: Sequence[str]) -> tuple[list[Life], list[str]]:
+        """These runs; and of those that cannot be read, the ids."""
+        try:
+            return await self._store.lives(run_ids), []
+        except (msgspec.DecodeError, ValueError):
+            if len(run_ids) == 1:
+                return [], list(run_ids)
+        middle = len(run_ids) // 2
+        first, second = await self._lives(run_ids[:middle]), await self._lives(run_ids[middle:])
+        return first[0] + second[0], first[1] + second[1]
 
     async def _ended_targets(self, parts: list[Parts]) -> AsyncIterator[Found]:
         """W4: who waits for a run that has ended."""

@@ -106,7 +106,8 @@ def _wrong_status(life: Parts) -> Iterator[Wrong]:
         )
     if run.status == "sleeping" and any(one.kind not in _of_time for one in life.watchers):
         yield Wrong("R5", "sleeping, but waits for more than time", mends=True)
-    if run.status == "waiting" and all(one.kind in _of_time for one in life.watchers):
+    only_time = all(one.kind in _of_time for one in life.watchers)
+    if run.status == "waiting" and life.watchers and only_time:
         yield Wrong("R5", "waiting, but for time only", mends=True)
     if run.status == "paused" and life.watchers:
         yield Wrong("R5", "paused with open watchers")
@@ -143,8 +144,11 @@ def _wrong_steps(life: Parts) -> Iterator[Wrong]:
             yield Wrong(
                 "W1", f"the wait at {step.path} is open with winner {step.winner}", step.path
             )
-        if step.wait is not None and step.winner is not None:
-            if step.winner >= len(_decode_spec(step.wait).on):
+        spec = spec_of(step)
+        if step.wait is not None and spec is None:
+            yield Wrong("W1", f"what the wait at {step.path} waits for cannot be read", step.path)
+        if spec is not None and step.winner is not None:
+            if step.winner >= len(spec.on):
                 yield Wrong(
                     "W1", f"the wait at {step.path} was won by nothing it waits for", step.path
                 )
@@ -182,8 +186,8 @@ def _wrong_watchers(life: Parts) -> Iterator[Wrong]:
                 watcher.path,
                 life.run.status in PARKED,
             )
-        if step is not None and step.wait is not None:
-            spec = _decode_spec(step.wait)
+        spec = None if step is None else spec_of(step)
+        if spec is not None:
             if (spec.deadline_at, spec.deadline_ix) != (watcher.deadline_at, watcher.deadline_ix):
                 yield Wrong(
                     "T1",
@@ -271,7 +275,11 @@ def _wrong_beside(life: Parts) -> Iterator[Wrong]:
             "H1", f"an alarm at {at}, where nothing is asked", at[0], life.run.status in PARKED
         )
     for at, watcher in asking.items():
-        due_at = alarm_at(decode_asks(watcher.asks))
+        try:
+            due_at = alarm_at(decode_asks(watcher.asks))
+        except msgspec.DecodeError:
+            yield Wrong("H1", f"what is asked at {at} cannot be read", at[0])
+            continue
         alarm = alarms.get(at)
         if due_at != (None if alarm is None else alarm.deadline_at):
             yield Wrong(
@@ -312,9 +320,18 @@ def _wrong_streams(life: Parts) -> Iterator[Wrong]:
 
 def won(step: StepRecord) -> Condition | None:
     """The condition that ended a wait which counts."""
-    if step.wait is None or step.winner is None or step.state != "done":
+    spec = spec_of(step) if step.winner is not None and step.state == "done" else None
+    if spec is None or step.winner is None or step.winner >= len(spec.on):
         return None
-    return _decode_spec(step.wait).on[step.winner]
+    return spec.on[step.winner]
+
+
+def spec_of(step: StepRecord) -> WaitSpec | None:
+    """What a step waits for; None if it is no wait, or that cannot be read."""
+    try:
+        return None if step.wait is None else _decode_spec(step.wait)
+    except msgspec.DecodeError:
+        return None
 
 
 def ends(event: EventRecord, watcher: WatcherRecord) -> bool:

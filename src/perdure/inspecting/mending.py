@@ -4,12 +4,17 @@ A run that is stuck replays and opens its waits again; what a dead worker left i
 acted on; keys that have run out go. Whether that helped is not believed but looked at: the store is checked again.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from perdure.coordinator.coordinator import Coordinator
+from perdure.errors import StoreRefused
 from perdure.inspecting.checking import Check, Found, Progress, Report
 from perdure.model import limits, ops
 from perdure.store.base import Store
+
+log = logging.getLogger("perdure.inspecting")
 
 _mended_at_once = 100
 
@@ -65,8 +70,10 @@ async def _repair(coordinator: Coordinator, found: Sequence[Found]) -> None:
     stuck = [one.finding.run_id for one in found if one.means == "mend" and one.finding.run_id]
     run_ids = list(dict.fromkeys(stuck))
     for begin in range(0, len(run_ids), _mended_at_once):
-        part = tuple(run_ids[begin : begin + _mended_at_once])
-        await coordinator.submit(ops.Mend(run_ids=part))
+        # Each by itself: one whose rows cannot be read must not keep the others from being mended.
+        await asyncio.gather(
+            *(_mend(coordinator, one) for one in run_ids[begin : begin + _mended_at_once])
+        )
     if "recover" in means:
         more = True
         while more:
@@ -78,3 +85,10 @@ async def _repair(coordinator: Coordinator, found: Sequence[Found]) -> None:
         while more:
             prune = ops.Prune(finished_before=None, limit=limits.batch_ops_max)
             more = (await coordinator.submit(prune)).more
+
+
+async def _mend(coordinator: Coordinator, run_id: str) -> None:
+    try:
+        await coordinator.submit(ops.Mend(run_ids=(run_id,)))
+    except StoreRefused as refused:
+        log.error("run %r could not be mended: %s", run_id, refused.reason)
