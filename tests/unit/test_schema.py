@@ -6,6 +6,7 @@ import json
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
@@ -13,9 +14,10 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from perdure.model.codec import BadPayload, Param, args_codec, codec_for
-from perdure.model.schema import check_schema
+from perdure.model.schema import beyond, check_schema
 
 
 class Colour(enum.Enum):
@@ -350,3 +352,156 @@ json_values = st.recursive(
 def test_any_json_gives_a_list_of_problems(value: Any, hint: Any) -> None:
     problems = check_schema(codec_for(hint).schema(), json.dumps(value))
     assert all(problem.startswith("at $") for problem in problems)
+
+
+# --- what we cannot decide -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "other"),
+    [
+        ({"uniqueItems": True}, "[1,2,true]", "[1,1.0]"),
+        ({"uniqueItems": True}, '[{"a":1,"b":2}]', '[{"a":1,"b":2},{"b":2,"a":1}]'),
+        ({"propertyNames": {"maxLength": 2}}, '{"ab":1}', '{"abc":1}'),
+        ({"propertyNames": False}, "{}", '{"a":1}'),
+        ({"patternProperties": {"^x-": {"type": "integer"}}}, '{"x-a":1,"b":"c"}', '{"x-a":"1"}'),
+        (
+            {"patternProperties": {"^x-": {}}, "additionalProperties": False},
+            '{"x-a":1}',
+            '{"y-a":1}',
+        ),
+        ({"dependentRequired": {"a": ["b"]}}, '{"b":1}', '{"a":1}'),
+        ({"contains": {"type": "integer"}}, '["a",1]', '["a"]'),
+        ({"contains": {"type": "integer"}, "minContains": 2}, "[1,2]", '["a",1]'),
+        ({"prefixItems": [{"type": "integer"}], "items": False}, "[1]", "[1,2]"),
+        ({"format": "ipv4"}, '"10.0.0.1"', '"10.0.0.256"'),
+        ({"format": "ipv6"}, '"::1"', '"10.0.0.1"'),
+        ({"format": "email"}, '"a@b"', '"a"'),
+    ],
+)
+def test_keywords_beside_those_that_the_engines_write_most(
+    schema: dict[str, Any], fits: str, other: str
+) -> None:
+    assert not beyond(schema)
+    for text, is_right in ((fits, True), (other, False)):
+        assert (check_schema(schema, text) == []) is is_right
+        if "format" not in schema:
+            assert Draft202012Validator(schema).is_valid(json.loads(text)) is is_right
+
+
+def test_of_a_tagged_union_one_form_fits() -> None:
+    forms = [{"properties": {"kind": {"const": kind}}} for kind in ("a", "b")]
+    tagged = {"oneOf": forms, "discriminator": {"propertyName": "kind"}}
+    assert not beyond(tagged)
+    assert check_schema(tagged, '{"kind":"a"}') == []
+    assert "fits several" in check_schema(tagged, "{}")[0]
+    assert check_schema(tagged, '{"kind":"c"}') != []
+    assert check_schema({"oneOf": forms}, "{}") == [], "a codec may choose by what no schema tells"
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"not": {"const": 1}}, "`not`"),
+        ({"properties": {"a": {"items": {"if": {}, "then": False}}}}, "`if`"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"unevaluatedProperties": False}}}, "`unevaluated"),
+        ({"anyOf": [{"dependentSchemas": {}}]}, "`dependentSchemas`"),
+        ({"contains": {}, "maxContains": 3}, "`maxContains`"),
+        ({"prefixItems": [{"oneOf": [{}, {}]}]}, "`oneOf` without a discriminator"),
+    ],
+)
+def test_what_only_others_can_check_is_known(schema: dict[str, Any], keyword: str) -> None:
+    found = beyond(schema)
+    assert found.never == ()
+    assert len(found.keywords) == 1 and found.keywords[0].startswith(keyword)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"pattern": r"(a+)\1*b+"}, "pattern"),
+        ({"patternProperties": {"((": {}}}, "pattern"),
+        ({"patternProperties": {"a": {}}, "not": {}}, "`patternProperties` beside"),
+        ({"$ref": "https://example.com/x"}, "leads nowhere"),
+        ({"$ref": "#/$defs/A"}, "leads nowhere"),
+        ({"$ref": "#anchor"}, "leads nowhere"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, "dialect"),
+        ({"items": {"$id": "https://example.com/x"}}, "of its own"),
+        ({"items": [{}]}, "as `items`"),
+        ({"minItems": "x"}, "as `minItems`"),
+        ({"type": "anything"}, "as `type`"),
+        ({"allOf": [5]}, "where a schema should be"),
+    ],
+)
+def test_what_nobody_can_check_is_known(schema: dict[str, Any], words: str) -> None:
+    assert words in " ".join(beyond(schema).never)
+
+
+def test_what_is_no_assertion_asks_for_nothing() -> None:
+    loop = {"$defs": {"A": {"items": {"$ref": "#/$defs/A"}}}, "$ref": "#/$defs/A"}
+    notes = {"title": "T", "x-ui": {"not": 1}, "examples": [1], "format": "unheard-of", "then": {}}
+    said = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://e.com/x"}
+    for schema in (loop, notes, said, {}, {"properties": {"not": {"type": "integer"}}}):
+        assert not beyond(schema)
+
+
+# --- ours, jsonschema's and the codec's ----------------------------------------------------------
+
+
+class Sized(msgspec.Struct):
+    code: Annotated[str, msgspec.Meta(pattern=r"^[a-z]+(-[a-z]+)*$", max_length=9)]
+    count: Annotated[int, msgspec.Meta(ge=0, lt=10)] = 0
+    parts: Annotated[list[int], msgspec.Meta(min_length=1)] | None = None
+
+
+class SetModel(pydantic.BaseModel):
+    tags: set[str] = set()
+    keyed: dict[Annotated[str, pydantic.Field(pattern="^[a-z]+$")], int] = {}
+    either: Annotated[CatModel | DogModel, pydantic.Field(discriminator="kind")] | None = None
+    price: Annotated[Decimal, pydantic.Field(ge=0)] = Decimal(0)
+    address: IPv4Address | None = None
+    url: pydantic.AnyUrl | None = None
+
+
+HINTS: list[Any] = [
+    *(Everything, Model, Tree, Cat | Dog, Line, Pair, Options, Sized, SetModel, DogModel),
+    *(set[int], dict[str, int | None], tuple[int, str], Literal["a", 1], bytes, Colour, date),
+    Annotated[str, msgspec.Meta(pattern="^(a|b)+$", max_length=4)],
+]
+scraps = st.sampled_from(["a", "ab", "b-a", "", "cat", "dog", "Cat", "10.0.0.1", "1.5", "red"])
+names = st.sampled_from(
+    "sku count kind type lives tricks name children code parts tags keyed either price address url fast a B".split()
+)
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 12) | st.sampled_from([1.5, -0.5]) | scraps,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=5),
+)
+
+
+@settings(max_examples=600)
+@given(st.sampled_from(HINTS), plain_values, st.data())
+def test_ours_stands_between_the_codec_and_the_standard(
+    hint: Any, value: Any, data: st.DataObject
+) -> None:
+    """What ours refuses, the codec or the standard refuses; what it takes, it is not alone in taking.
+
+    Whole numbers with a fraction of nothing are left out: 1.0 is an integer for the standard and for pydantic, not for
+    msgspec, nor for us.
+    """
+    codec = codec_for(hint)
+    schema = codec.schema()
+    assert not beyond(schema)
+    if hint in (Everything, Model) or data.draw(st.booleans()):
+        sample = {Everything: everything, Model: models, Tree: trees}.get(hint)
+        if sample is not None:
+            value = changed(json.loads(codec.encode(data.draw(sample))), data.draw)
+    text = json.dumps(value)
+    ours = check_schema(schema, text, strict=True) == []
+    standard = Draft202012Validator(schema).is_valid(value)
+    try:
+        codec.decode(text)
+        typed = True
+    except BadPayload:
+        typed = False
+    assert ours or not (typed and standard), "ours refused what both take"
+    assert not ours or typed or standard, "ours alone took it"

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.model import ops
-from perdure.model.outcomes import Buffered, Counted, Delivered, Refusal
+from perdure.model.outcomes import Buffered, Counted, Delivered, Emitted, Queued, Refusal
 from perdure.model.schema import schema_digest
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
@@ -11,6 +11,8 @@ from perdure.testing.conformance.fixtures import Subject
 from perdure.testing.conformance.words import declared, entry, signal
 
 number: dict[str, object] = {"type": "integer"}
+# Asks for what the store does not check.
+not_zero: dict[str, object] = {"type": "integer", "not": {"const": 0}}
 
 
 class TestCatalogue(Subject):
@@ -170,6 +172,51 @@ class TestCatalogue(Subject):
         await d.start("r1")
         sent = await d.signal("r1", "go", '"no"', schema=schema_digest(number))
         assert isinstance(sent, Buffered)
+
+    async def test_a_sender_that_can_check_what_the_store_cannot_is_asked_to(
+        self, d: Driver
+    ) -> None:
+        await d.declare(declared(go=entry(schema=not_zero), plain=entry(schema=number)))
+        await d.start_waiting("r1", signal("go"))
+        before = await dump(d.store)
+        answer = await d.signal("r1", "go", "1", by_name=True, key="k", schema="of another")
+        assert answer == Refusal("unchecked", "the payload of signal 'go'", ("`not`",))
+        answer = await d.signal("r1", "go", '"no"', by_name=True)
+        assert isinstance(answer, Refusal) and answer.code == "invalid_payload"
+        assert await dump(d.store) == before
+        assert isinstance(await d.signal("r1", "plain", "1", by_name=True), Buffered)
+        checked = schema_digest(not_zero)
+        sent = await d.signal("r1", "go", "1", by_name=True, key="k", schema=checked)
+        assert isinstance(sent, Delivered)
+        again = await d.signal("r1", "go", "1", by_name=True, key="k")
+        assert type(again).__name__ == "Duplicate"
+
+    async def test_of_others_it_takes_what_it_cannot_check(self, d: Driver) -> None:
+        """Workflow code and consumers: the type at the wait has the last word."""
+        await d.declare(declared(go=entry(schema=not_zero)))
+        await d.start("r1")
+        assert isinstance(await d.signal("r1", "go", "0"), Buffered)
+
+    async def test_a_run_is_not_started_by_what_is_to_be_checked_first(self, d: Driver) -> None:
+        await d.declare(declared(go=entry(schema=not_zero)))
+        answer = await d.signal_with_start("r1", "go", "1", by_name=True)
+        assert isinstance(answer, Refusal) and answer.code == "unchecked"
+        assert await d.store.run("r1") is None
+
+    async def test_events_and_items_are_to_be_checked_first_too(self, d: Driver) -> None:
+        await d.declare_topic("order.paid", schema=not_zero)
+        await d.declare_queue("jobs", schema=not_zero)
+        before = await dump(d.store)
+        for answer, what in (
+            (await d.emit("order.paid", "1", by_name=True), "topic 'order.paid'"),
+            (await d.put("jobs", "1", by_name=True), "queue 'jobs'"),
+        ):
+            assert answer == Refusal("unchecked", f"the payload of {what}", ("`not`",))
+        assert await dump(d.store) == before
+        checked = schema_digest(not_zero)
+        assert isinstance(await d.emit("order.paid", "1", by_name=True, schema=checked), Emitted)
+        assert isinstance(await d.put("jobs", "1", by_name=True, schema=checked), Queued)
+        assert isinstance(await d.put("jobs", "0"), Queued)
 
     async def test_what_a_workflow_was_only_seen_to_wait_for_counts_for_mere_names(
         self, d: Driver

@@ -1,0 +1,363 @@
+"""By name and JSON alone, as HTTP and the command line have it: starts, and payloads that only a schema can check."""
+
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from perdure import (
+    App,
+    BadValue,
+    Buffered,
+    Context,
+    Delivered,
+    Emitted,
+    InvalidPayload,
+    Pool,
+    Queue,
+    Queued,
+    Refused,
+    Signal,
+    Topic,
+    Uncheckable,
+    UnknownWorkflow,
+)
+
+
+@dataclass
+class Order:
+    sku: str
+    count: int = 1
+
+
+@dataclass
+class Receipt:
+    order: Order
+    after: timedelta
+
+
+# What our own checker does not know, so that a sender without the code needs another.
+Even = Annotated[int, msgspec.Meta(extra_json_schema={"not": {"const": 0}})]
+# And what nobody can check in bounded time.
+Twice = Annotated[str, msgspec.Meta(pattern=r"^(a+)\1*b+$")]
+
+even = Signal("even", Even, buffer="all")
+twice = Signal("twice", Twice, buffer="all")
+paid = Topic("order.paid", Even)
+jobs = Queue("jobs", Even)
+cancelled = Topic("order.cancelled", int)
+
+
+def shop() -> App:
+    app = App("memory://")
+    app.add(paid)
+    app.add(jobs)
+
+    @app.workflow(pool=Pool("shipping", slots=2))
+    async def fulfil(ctx: Context, order: Order, after: timedelta = timedelta(0)) -> Receipt:
+        return Receipt(order, after)
+
+    @app.workflow(name="fulfil", version=2, cancel_on=cancelled)
+    async def fulfil_2(ctx: Context, order: Order) -> Receipt:
+        await ctx.sleep("1h")
+        return Receipt(order, timedelta(0))
+
+    @app.workflow(signals=[even, twice])
+    async def listening(ctx: Context) -> int:
+        return await ctx.wait(even)
+
+    @app.workflow(signals=[even])
+    async def failing(ctx: Context) -> int:
+        number = await ctx.wait(even)
+        if number == 1:
+            raise ValueError("one")
+        return number
+
+    @app.workflow
+    async def odd(ctx: Context, number: Even) -> int:
+        return number
+
+    return app
+
+
+def client() -> App:
+    """An app that has none of the code."""
+    return App("memory://", worker=False)
+
+
+# --- starts, with the code -----------------------------------------------------------------------
+
+
+async def test_a_registered_name_takes_plain_json(world: Any) -> None:
+    async with world(shop()) as w:
+        run = await w.begin("fulfil", {"sku": "a", "count": 2}, "PT90S", version=1)
+        assert await run.result() == Receipt(Order("a", 2), timedelta(seconds=90))
+        run = await w.begin("fulfil", Order("b"), "PT1S", version=1)
+        assert await run.result() == Receipt(Order("b"), timedelta(seconds=1))
+        run = await w.begin("fulfil", {"sku": "a"}, timedelta(1), version=1)
+        assert await run.result() == Receipt(Order("a"), timedelta(1))
+
+
+async def test_what_does_not_fit_is_told_by_its_parameter(world: Any) -> None:
+    async with world(shop()) as w:
+        for args, words in (
+            (({"sku": 5},), "at order.sku"),
+            (({"sku": "a"}, "soon"), "at after"),
+            ((), "0 arguments given, 1 to 2 wanted"),
+            (({"sku": "a"}, object()), "after"),
+        ):
+            with pytest.raises(InvalidPayload, match=words):
+                await w.app.start("fulfil", *args, version=1)
+        assert len(await w.app.runs()) == 0
+
+
+async def test_json_is_the_same_input_as_the_value(world: Any) -> None:
+    """Under one id both find the same run."""
+    async with world(shop()) as w:
+        run = await w.begin("fulfil", {"sku": "a"}, id="a", version=1)
+        again = await w.app.start("fulfil", Order("a"), id="a", version=1)
+        assert run.created and not again.created
+
+
+async def test_a_version_belongs_to_a_name(world: Any, app: App) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> None: ...
+
+    async with world(app) as w:
+        with pytest.raises(BadValue, match="version"):
+            await w.app.start(flow, version=1)  # type: ignore[call-overload]
+        for bad in (0, True, "1", 2**70):
+            with pytest.raises(BadValue, match="version"):
+                await w.app.start("flow", version=bad)
+        with pytest.raises(UnknownWorkflow, match="flow version 2"):
+            await w.app.start("flow", version=2)
+
+
+# --- starts, without the code --------------------------------------------------------------------
+
+
+async def test_a_workflow_of_the_catalogue_is_started(world: Any) -> None:
+    async with world(shop()):
+        pass
+    async with world(client()) as c:
+        old = await c.app.start("fulfil", {"sku": "a"}, "PT1S", id="old", version=1)
+        new = await c.app.start("fulfil", {"sku": "b"}, id="new", entity="order/1", tags={"a": "b"})
+        assert (await old.info()).version == 1 and (await new.info()).version == 2
+        rows = {one: await c.store.run(one) for one in ("old", "new")}
+        assert (rows["old"].pool, rows["new"].pool) == ("shipping", "")
+        assert rows["new"].owner is None
+        again = await c.app.start("fulfil", {"sku": "b"}, id="new", entity="order/1")
+        assert not again.created
+    async with world(shop()) as w:
+        await w.settle()
+        assert await w.app.run("old").result() == {
+            "order": {"sku": "a", "count": 1},
+            "after": "PT1S",
+        }
+        await w.app.emit(cancelled, 1, entity="order/1")
+        await w.settle()
+        assert await w.app.run("new").status() == "cancelled"
+
+
+async def test_its_input_is_checked_by_the_schema(world: Any) -> None:
+    async with world(shop()):
+        pass
+    async with world(client()) as c:
+        for args in ((), ({"sku": 5},), ({"sku": "a"}, 5), ({"sku": "a"}, "PT1S", 3)):
+            with pytest.raises(InvalidPayload, match="the input of workflow 'fulfil'"):
+                await c.app.start("fulfil", *args, version=1)
+        with pytest.raises(BadValue, match="give entity="):
+            await c.app.start("fulfil", {"sku": "a"})
+        assert len(await c.app.runs()) == 0
+
+
+async def test_a_name_that_nobody_has_is_told_with_all_there_are(world: Any, app: App) -> None:
+    @app.workflow
+    async def own(ctx: Context) -> None: ...
+
+    async with world(shop()):
+        pass
+    async with world(app) as w:
+        with pytest.raises(UnknownWorkflow) as unknown:
+            await w.app.start("fulfill")
+        assert unknown.value.known == ["own"]
+        assert unknown.value.elsewhere == ["failing", "fulfil", "listening", "odd"]
+        assert "other apps have: failing, fulfil" in str(unknown.value)
+        with pytest.raises(UnknownWorkflow, match="fulfil version 3"):
+            await w.app.start("fulfil", version=3)
+
+
+async def test_a_worker_without_the_code_leaves_the_run_to_others(world: Any, app: App) -> None:
+    @app.workflow
+    async def own(ctx: Context) -> None: ...
+
+    async with world(shop()):
+        pass
+    async with world(app) as w:
+        run = await w.begin("fulfil", {"sku": "a"}, id="a", version=1)
+        assert await run.status() == "ready"
+        (row,) = await w.app.waiting("a")
+        assert row.kind == "slot" or row.kind == "worker"
+    async with world(shop()) as w:
+        await w.settle()
+        assert await w.app.run("a").status() == "completed"
+
+
+async def test_a_signal_starts_its_run_by_names_alone(world: Any) -> None:
+    async with world(shop()):
+        pass
+    async with world(client()) as c:
+        with pytest.raises(InvalidPayload):
+            await c.app.signal_with_start("listening", signal="even", payload=0, id="a")
+        with pytest.raises(InvalidPayload):
+            await c.app.signal_with_start("listening", signal="even", payload="x", id="a")
+        assert len(await c.app.runs()) == 0
+        run, sent = await c.app.signal_with_start("listening", signal="even", payload=2, id="a")
+        assert run.created and isinstance(sent, Buffered)
+    async with world(shop()) as w:
+        await w.settle()
+        assert await w.app.run("a").result() == 2
+        run, _ = await w.app.signal_with_start("listening", signal="even", payload=4, id="b")
+        assert await run.result() == 4
+
+
+# --- payloads that only another checker can decide -----------------------------------------------
+
+
+@pytest.fixture
+def no_jsonschema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+
+
+async def test_what_our_checker_does_not_know_is_checked_all_the_same(world: Any) -> None:
+    async with world(shop()) as w:
+        await w.begin("listening", id="a")
+    async with world(client()) as c:
+        before = await c.store.counts()
+        with pytest.raises(InvalidPayload, match="at \\$: "):
+            await c.app.signal("a", "even", 0)
+        with pytest.raises(InvalidPayload):
+            await c.app.signal("a", "even", 0, key="k")
+        with pytest.raises(InvalidPayload):
+            await c.app.emit("order.paid", 0)
+        with pytest.raises(InvalidPayload):
+            await c.app.put("jobs", 0)
+        with pytest.raises(InvalidPayload):
+            await c.app.start("odd", 0)
+        with pytest.raises(InvalidPayload):
+            await c.app.schedule("1h", "odd", 0)
+        refused = await c.app.signal_many([("a", "even", 0), ("a", "even", "x")])
+        refused += await c.app.emit_many([("order.paid", 0)])
+        assert all(isinstance(one.error, InvalidPayload) for one in refused)
+        assert await c.store.counts() == before
+        assert isinstance(await c.app.signal("a", "even", 2, key="k"), Delivered)
+        assert isinstance((await c.app.signal_many([("a", "even", 4)]))[0], Buffered)
+        assert isinstance(await c.app.emit("order.paid", 2), Emitted)
+        assert isinstance((await c.app.emit_many([("order.paid", 4)]))[0], Emitted)
+        assert isinstance(await c.app.put("jobs", 2), Queued)
+        assert (await c.app.start("odd", 2)).created
+
+
+async def test_without_the_other_checker_it_is_refused(world: Any, no_jsonschema: None) -> None:
+    async with world(shop()) as w:
+        await w.begin("listening", id="a")
+    async with world(client()) as c:
+        before = await c.store.counts()
+        for call in (
+            lambda: c.app.signal("a", "even", 2),
+            lambda: c.app.ask("a", "even", 2),
+            lambda: c.app.emit("order.paid", 2),
+            lambda: c.app.put("jobs", 2),
+            lambda: c.app.start("odd", 2),
+            lambda: c.app.schedule("1h", "odd", 2),
+            lambda: c.app.signal_with_start("listening", signal="even", payload=2, id="b"),
+        ):
+            with pytest.raises(Uncheckable, match=r"`not`.*pip install 'perdure\[server\]'"):
+                await call()
+        refused = await c.app.signal_many([("a", "even", 2)])
+        refused += await c.app.emit_many([("order.paid", 2)])
+        assert [type(one) for one in refused] == [Refused, Refused]
+        assert all(isinstance(one.error, Uncheckable) for one in refused)
+        with pytest.raises(InvalidPayload, match="integer"):  # that much we know ourselves
+            await c.app.signal("a", "even", "x")
+        assert await c.store.counts() == before
+
+
+async def test_with_the_code_nothing_else_is_needed(world: Any, no_jsonschema: None) -> None:
+    async with world(shop()) as w:
+        await w.begin("listening", id="a")
+        assert isinstance(await w.app.signal("a", "even", 2), Delivered)
+        assert isinstance(await w.app.emit("order.paid", 2), Emitted)
+        assert isinstance(await w.app.put("jobs", 2), Queued)
+        assert (await w.app.start("odd", 2)).created
+
+
+async def test_a_pattern_that_might_take_for_ever_is_refused(world: Any) -> None:
+    async with world(shop()) as w:
+        await w.begin("listening", id="a")
+        assert isinstance(await w.app.signal("a", "twice", "aab"), Buffered)
+    async with world(client()) as c:
+        before = await c.store.counts()
+        with pytest.raises(Uncheckable, match="for ever; send it from an app that has the code"):
+            await c.app.signal("a", "twice", "a" * 5000)
+        assert await c.store.counts() == before
+
+
+async def test_an_answer_given_anew_is_checked_as_well(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(shop()) as w:
+        run = await w.begin("failing", id="a")
+        await w.app.signal("a", even, 1)
+        await w.settle()
+        assert await run.status() == "failed"
+        path = next(one.path for one in await run.history() if one.kind == "wait")
+    async with world(client()) as c:
+        before = await c.store.counts()
+        with pytest.raises(InvalidPayload):
+            await c.app.run("a").retry(path, payload=0)
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, "jsonschema", None)
+            with pytest.raises(Uncheckable):
+                await c.app.run("a").retry(path, payload=2)
+        assert await c.store.counts() == before
+        await c.app.run("a").retry(path, payload=2)
+    async with world(shop()) as w:
+        await w.settle()
+        assert await w.app.run("a").result() == 2
+
+
+async def test_a_key_that_was_used_comes_first(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(shop()) as w:
+        await w.begin("listening", id="a")
+    async with world(client()) as c:
+        await c.app.signal("a", "even", 2, key="k")
+        monkeypatch.setitem(sys.modules, "jsonschema", None)
+        again = await c.app.signal("a", "even", 2, key="k")
+        assert type(again).__name__ == "Duplicate"
+
+
+async def test_a_schema_that_changed_meanwhile_lets_nothing_through(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender checks against what it has read, and the store compares it with what is declared by then."""
+    async with world(shop()) as w:
+        await w.begin("listening", id="a")
+    async with world(client()) as c:
+        lines = await c.store.catalogue()
+        older = [
+            msgspec.structs.replace(one, signals=one.signals.replace('{"const":0}', '{"const":9}'))
+            for one in lines
+        ]
+        assert older != lines
+
+        async def read_before() -> Any:
+            return older
+
+        monkeypatch.setattr(c.store, "catalogue", read_before)
+        with pytest.raises(Uncheckable):
+            await c.app.signal("a", "even", 0)
+        assert await c.app.buffered("a") == []
