@@ -7,7 +7,7 @@ A verb here checks what it was given, asks the engine, and gives its answer a pu
 closed and guarded is in `engine`; how a start or a signal becomes an op, in `starting` and `sending`; how one goes with
 a transaction of the caller's, in `posting`; what concerns events and queues, in `telling`; readers of the ledger, in
 `reading`; schedules, in `scheduling`; approvals, in `approving`; questions to a run, in `asking`; runs as documents, in
-`carrying`. Time and chance are asked of the system here and nowhere below.
+`carrying`; looking after the store, in `inspecting`. Time and chance are asked of the system here and nowhere below.
 """
 
 import os
@@ -38,6 +38,7 @@ from perdure.inputs import (
     checked_workflow_name,
     encoded_input,
 )
+from perdure.inspecting.verbs import Inspecting
 from perdure.ledger.definitions import Readers
 from perdure.ledger.health import served_by
 from perdure.links import SECRET_VARIABLE, Secrets, checked_secrets
@@ -105,7 +106,7 @@ AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 _credentials = re.compile(r"//[^/]*@")
 
 
-class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
+class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, Inspecting):
     """Your workflows on a store. Use it as `async with app:`."""
 
     def __init__(
@@ -273,6 +274,10 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
             # Identity needs no secrecy: seeded by the system once, then a thousand times cheaper a call.
             return random.Random(random.SystemRandom().getrandbits(128))
         return random.Random(f"{seed}/{self._openings}")
+
+    def _make_ids(self) -> Ids:
+        """For a store that is only looked at: it makes none, and an opening must not draw others for it."""
+        return Ids(self._clock, random.Random(0))
 
     def _secrets(self) -> Secrets | None:
         """What links are signed with: given to the app, or by the environment."""
@@ -636,12 +641,20 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
 
     # --- keeping ---
 
-    async def prune(self, older_than: Duration | None = None) -> int:
-        """Delete runs that finished longer ago than this (default: `keep=`), in bounded chunks."""
+    async def prune(
+        self,
+        older_than: Duration | None = None,
+        *,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Delete runs that finished longer ago than this (default: `keep=`), in bounded chunks.
+
+        `progress` is called after each chunk with how many are gone by then.
+        """
         engine = self._engine()
         age_us = self._settings.keep_us
         if older_than is not None:
             age_us = parse_duration(older_than, "older_than")
         if age_us is None:
             raise BadValue("older_than", None, "is needed: this app has no keep=")
-        return await prune_older(engine.coordinator, self._clock, age_us)
+        return await prune_older(engine.coordinator, self._clock, age_us, progress)

@@ -5,6 +5,7 @@ like everybody else, in bounded chunks, and runs no code of workflows.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model import limits, ops
@@ -79,11 +80,18 @@ class Upkeep(Service):
             await prune_older(self._coordinator, self._clock, self._keep_us)
 
 
-async def prune_older(coordinator: Coordinator, clock: Clock, age_us: int) -> int:
+async def prune_older(
+    coordinator: Coordinator,
+    clock: Clock,
+    age_us: int,
+    progress: Callable[[int], None] | None = None,
+) -> int:
     """Delete what finished longer ago than this, a chunk for each commit so that nobody waits for long."""
     count, more = 0, True
     while more:
         op = ops.Prune(finished_before=clock.now() - age_us, limit=_prune_runs)
         pruned = await coordinator.submit(op)
         count, more = count + pruned.count, pruned.more
+        if progress is not None:
+            progress(count)
     return count

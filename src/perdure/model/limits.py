@@ -45,6 +45,8 @@ tag_bytes_max = 256
 # Listings page by cursor; a page is held in memory on both sides.
 page_rows_max = 1000
 page_rows_default = 100
+# What one fsck tells: a store with more than that is beyond mending one by one, and the list is held in memory.
+findings_max = 10_000
 # One batch is one commit; beyond this a commit gets slower, not more efficient.
 batch_ops_max = 1000
 # Events that the ops of one batch bring along, but for a single op: a server does nothing else meanwhile.

@@ -200,6 +200,13 @@ class Recover(Op[Counted], frozen=True, kw_only=True, gc=False):
     suspects: tuple[str, ...] = ()
 
 
+class Mend(Op[Counted], frozen=True, kw_only=True, gc=False):
+    """Set runs right that somebody has found to be stuck: a parked one, or a ready one that nobody can claim, replays
+    and opens its waits again; of one that has ended, what it still watches goes. All others stay as they are."""
+
+    run_ids: tuple[str, ...]
+
+
 class Release(Op[TurnOutcome], frozen=True, kw_only=True, gc=False):
     """The owner forgets a parked run (eviction), or hands a running one back (shutdown)."""
 

@@ -6,11 +6,12 @@ was acknowledged to this process, and page by cursor.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from perdure.errors import StoreRefused
 from perdure.model import limits
 from perdure.model.clock import Clock
 from perdure.model.ops import Op
@@ -155,6 +156,73 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
     ready_at: int
 
 
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """The schema that is stored, None if there is none yet, what code it needs, and the one that this code knows."""
+
+    stored: int | None
+    min_code: int | None
+    known: int
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that promises rest on: as it is, as it should be, and what follows from that or is to be done."""
+
+    name: str
+    value: str
+    wanted: str
+    ok: bool
+    why: str
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says of itself, its server and its place. Settings are judged as opening judges them.
+
+    `facts` are what else there is to know, by the names that manuals have for them; one that nobody may ask for is
+    missing. `relaxed` says that who opened the store has accepted weaker promises.
+    """
+
+    kind: Literal["memory", "sqlite", "postgres", "redis"]
+    product: str  # as it calls itself: SQLite, PostgreSQL, Redis, Valkey
+    version: str
+    versions: Versions
+    namespace: str | None
+    bytes: int | None  # of all that is kept, as far as that is known
+    settings: tuple[Setting, ...]
+    facts: dict[str, str]
+    relaxed: bool = False
+
+
+class StreamKept(msgspec.Struct, frozen=True, gc=False):
+    """A stream of a run: where its row says that it ends, and what there is of its items."""
+
+    stream: str
+    last: int
+    first: int  # position of the oldest item, 0 if there is none
+    newest: int
+    count: int
+
+
+class Life(msgspec.Struct, frozen=True, gc=False):
+    """A run with all its rows, from one moment. What steps gave (value, error) may be left out, but for waits."""
+
+    run: RunRecord
+    steps: list[StepRecord]
+    watchers: list[WatcherRecord]
+    signals: list[SignalRecord]
+    streams: list[StreamKept]
+
+
+class Flaw(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that only the store itself can see: a row that belongs to nothing, an index that is not what the rows
+    make it, a damaged file. `invariant` is its number; `doubt` says that it could not be judged at all."""
+
+    invariant: str
+    what: str
+    advice: str = ""
+    run_id: str | None = None
+    doubt: bool = False
+
+
 class Store(ABC):
     """Persistence for one namespace, as one process sees it."""
 
@@ -215,6 +283,13 @@ class Store(ABC):
     def clock(self, given: Clock) -> Clock:
         """The clock by which this store judges deadlines, once it is open: all that waits for them goes by it."""
         return given
+
+    @abstractmethod
+    async def versions(self) -> Versions:
+        """Which schema is stored. Also for a store that is not open: nothing is made, changed or migrated.
+
+        Raises StoreRefused if it is out of reach or not ours.
+        """
 
     # --- writes ---
 
@@ -456,6 +531,40 @@ class Store(ABC):
     @abstractmethod
     async def counts(self) -> dict[str, int]:
         """How many rows of each kind: runs by status, and every table, for health and tests."""
+
+    # --- reads for who looks after the store ---
+
+    @abstractmethod
+    async def describe(self) -> Described:
+        """What the store is, and the settings that its promises rest on. Changes nothing."""
+
+    @abstractmethod
+    async def lives(self, run_ids: Sequence[str]) -> list[Life]:
+        """These runs, each with all its rows from one moment; unknown ids are left out."""
+
+    @abstractmethod
+    async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
+        """Where the events with these ids are; unknown ids are left out."""
+
+    @abstractmethod
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        """Those of these items that are in a queue."""
+
+    @abstractmethod
+    def flaws(self) -> AsyncIterator[Flaw]:
+        """Everything that is wrong as far as only the store can see it, found in bounded pages.
+
+        Each was true at one moment at least: a store that moves is looked at again before it is believed.
+        """
+
+    async def backup(self, path: str) -> int:
+        """Copy the store into a new file, from one moment, while others write; gives its size in bytes.
+
+        Raises StoreRefused where that is not how such a store is backed up, or the file cannot be made.
+        """
+        raise StoreRefused(
+            "a store in memory has nothing that could be backed up: use sqlite:///, postgresql:// or redis://"
+        )
 
 
 def merged_backlog(found: Iterable[Backlog]) -> list[Backlog]:

@@ -33,6 +33,7 @@ from perdure.model.records import (
     WorkerRecord,
     WorkflowRecord,
 )
+from perdure.store.base import Flaw, Life, StreamKept
 
 Found = TypeVar("Found")
 
@@ -72,6 +73,50 @@ decode_numbers = msgspec.json.Decoder(dict[str, int]).decode
 decode_dues = msgspec.json.Decoder(list[tuple[int, str]]).decode
 # What is still needed of the ledger: a position, and by whom.
 decode_needed = msgspec.json.Decoder(tuple[int, str]).decode
+
+# Streams as `lives` reads them: run, name, end, and what there is of the items.
+_decode_kept = msgspec.json.Decoder(list[tuple[str, str, int, int, int, int]]).decode
+
+
+def decode_lives(runs: str, steps: str, watchers: str, signals: str, streams: str) -> list[Life]:
+    """Each run with its own rows, of those of all of them."""
+    lives = {one.run_id: Life(one, [], [], [], []) for one in decode_runs(runs)}
+    for step in in_order(decode_steps(steps)):
+        if step.run_id in lives:
+            lives[step.run_id].steps.append(step)
+    for watcher in decode_watchers(watchers):
+        if watcher.run_id in lives:
+            lives[watcher.run_id].watchers.append(watcher)
+    for signal in sorted(decode_signals(signals), key=lambda one: one.position):
+        if signal.run_id in lives:
+            lives[signal.run_id].signals.append(signal)
+    for run_id, stream, last, oldest, newest, count in _decode_kept(streams):
+        if run_id in lives:
+            lives[run_id].streams.append(StreamKept(stream, last, oldest, newest, count))
+    return list(lives.values())
+
+
+def stray_flaw(table: str, what: str) -> Flaw:
+    """A row that belongs to nothing: of a run that is not there, or at a position where no event is."""
+    if table == "fan_outs":
+        return Flaw(
+            invariant="X4",
+            what=f"no event is at {what}, and it is on its way to runs",
+            advice=f"delete the row of fan_outs with position {what}",
+        )
+    if table == "stream_items":
+        return Flaw(
+            invariant="M4",
+            what=f"items of a stream of run {what!r} that is not there",
+            run_id=what,
+            advice=f"delete the rows of stream_items of run {what!r} that no row of streams names",
+        )
+    return Flaw(
+        invariant="X3",
+        what=f"{table} of run {what!r}, which is not there",
+        run_id=what,
+        advice=f"restore the run from a backup, or delete the rows of {table} of run {what!r}",
+    )
 
 
 def first(found: list[Found]) -> Found | None:

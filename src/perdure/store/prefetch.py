@@ -201,6 +201,7 @@ _looks: dict[type[ops.Op[Any]], Callable[[Wanted, Any], None]] = {
     ops.SignalWithStart: _signal_with_start,
     ops.ImportRun: _import_run,
     ops.Recover: lambda want, op: _inside(want, *op.suspects),
+    ops.Mend: lambda want, op: _inside(want, *op.run_ids),
     ops.Release: _run_only,
     ops.RecordStep: _turn,
     ops.Suspend: _suspend,

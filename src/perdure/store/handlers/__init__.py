@@ -37,6 +37,7 @@ HANDLERS: dict[type[ops.Op[Any]], Callable[[Tables, Any], Any]] = {
     ops.ClaimRuns: owning.claim_runs,
     ops.Beat: owning.beat,
     ops.Recover: owning.recover,
+    ops.Mend: steering.mend,
     ops.Release: owning.release,
     ops.RecordStep: turning.record_step,
     ops.Suspend: turning.suspend,

@@ -4,7 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.model import ops
-from perdure.model.outcomes import Finished, NotFound, Refusal, Steered, SteerOutcome
+from perdure.model.outcomes import Counted, Finished, NotFound, Refusal, Steered, SteerOutcome
 from perdure.model.records import (
     HANDLING,
     RETRY_PATH,
@@ -14,7 +14,7 @@ from perdure.model.records import (
     StepRecord,
     branch_of,
 )
-from perdure.model.status import TERMINAL
+from perdure.model.status import PARKED, TERMINAL
 from perdure.store.handlers.asking import set_aside
 from perdure.store.handlers.ending import cancel_run, catch_up, descendants, end_run
 from perdure.store.handlers.facts import awaken, make_ready, move, tell, tell_loss
@@ -105,6 +105,29 @@ def _watch_retries(tables: Tables, run: RunRecord) -> None:
     retrying = tables.retrying_steps(run.run_id, run.generation)
     for step in sorted(retrying, key=lambda one: one.path):
         watch_retry(tables, run, step)
+
+
+def mend(tables: Tables, op: ops.Mend) -> Counted:
+    """As a pause and a resume in one: nothing is decided here, the run comes to its waits again and looks."""
+    return Counted(sum(_mend(tables, run_id) for run_id in dict.fromkeys(op.run_ids)))
+
+
+def _mend(tables: Tables, run_id: str) -> bool:
+    run = tables.run(run_id)
+    if run is None:
+        return False
+    if run.status in TERMINAL:
+        left = bool(tables.watchers(run_id))
+        tables.delete_watchers(run_id)
+        return left
+    no_place = run.ready_at is None and run.line_at is None
+    if run.status not in PARKED and not (run.status == "ready" and (no_place or run.owner)):
+        return False
+    set_aside(tables, run)
+    revision = run.revision + 1
+    tell_loss(tables, run, revision)
+    _watch_retries(tables, make_ready(tables, run, revision=revision))
+    return True
 
 
 def retry(tables: Tables, op: ops.Retry) -> SteerOutcome:

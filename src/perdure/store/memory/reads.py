@@ -4,8 +4,9 @@ None of them changes a row. What SQLite asks of an index is a sentence over all 
 """
 
 import heapq
+import platform
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
@@ -38,17 +39,25 @@ from perdure.model.records import (
 from perdure.model.status import PARKED, TERMINAL
 from perdure.store.base import (
     Backlog,
+    Described,
+    Flaw,
+    Life,
     Look,
     MatchPlace,
     RunFilter,
     Standing,
     Store,
+    StreamKept,
+    Versions,
     Vitals,
     WatcherPlace,
     merged_backlog,
 )
 from perdure.store.handlers.standing import waits_of
+from perdure.store.memory.flaws import find_flaws
 from perdure.store.memory.tables import MemoryTables
+
+_schema = 1  # it never outlives the code that made it
 
 
 class MemoryReads(Store):
@@ -410,6 +419,54 @@ class MemoryReads(Store):
         counts["deferred"] = len(tables.deferred_starts)
         counts["channels"] = len(tables.channels)
         return dict(counts)
+
+    # --- for who looks after the store ---
+
+    async def versions(self) -> Versions:
+        return Versions(stored=_schema, min_code=_schema, known=_schema)
+
+    async def describe(self) -> Described:
+        return Described(
+            kind="memory",
+            product="memory",
+            version=platform.python_version(),
+            versions=await self.versions(),
+            namespace=None,
+            bytes=None,
+            settings=(),
+            facts={},
+        )
+
+    async def lives(self, run_ids: Sequence[str]) -> list[Life]:
+        return [
+            Life(
+                run,
+                await self.history(run.run_id),
+                await self.waiting(run.run_id),
+                self.tables.signals(run.run_id),
+                list(self._streams_kept(run.run_id)),
+            )
+            for run_id in dict.fromkeys(run_ids)
+            if (run := self.tables.run(run_id)) is not None
+        ]
+
+    def _streams_kept(self, run_id: str) -> Iterator[StreamKept]:
+        for name, row in sorted(self.tables.streams_by_run.get(run_id, {}).items()):
+            items = self.tables.published_items.get((run_id, name), ())
+            places = [one.position for one in items] or [0]
+            yield StreamKept(name, row.last, places[0], places[-1], len(items))
+
+    async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
+        positions = self.tables.positions
+        return {one: positions[one] for one in event_ids if one in positions}
+
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        kept = {one for items in self.tables.items.values() for one in items}
+        return kept.intersection(item_ids)
+
+    async def flaws(self) -> AsyncIterator[Flaw]:
+        for flaw in find_flaws(self.tables):
+            yield flaw
 
 
 def _is_good(key: KeyRecord, now: int) -> bool:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from perdure.errors import StoreRefused
+from perdure.store.postgres.judging import REFUSED, judged
 from perdure.store.urls import flag, is_relaxed, without_password
 
 if TYPE_CHECKING:
@@ -156,20 +157,11 @@ async def check_server(connection: Connection, options: Options) -> None:
         "current_setting('server_encoding') as server_encoding"
     )
     assert found is not None
-    if found["fsync"] != "on":
-        raise StoreRefused(
-            "this server runs with fsync=off: a crash of its machine can lose or break what was acknowledged; "
-            "set fsync=on and restart it"
-        )
-    if found["synchronous_commit"] == "off" and not options.relaxed:
-        raise StoreRefused(
-            "synchronous_commit is off for this role or database: a crash can lose what was just acknowledged; "
-            "set it to on, or accept that with ?durability=relaxed"
-        )
-    if found["server_encoding"] != "UTF8":
-        raise StoreRefused(
-            f"the database is encoded as {found['server_encoding']}: create one with encoding UTF8"
-        )
+    for one in judged(dict(found)):
+        if one.ok or (options.relaxed and one.name not in REFUSED):
+            continue
+        accept = "" if one.name in REFUSED else ", or accept that with ?durability=relaxed"
+        raise StoreRefused(one.why + accept)
 
 
 def is_lost(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 import asyncpg
 
 from perdure.errors import StoreRefused
+from perdure.store.base import Versions
 from perdure.store.postgres.connecting import Connection
 from perdure.store.postgres.statements import Statements, functions, quote
 from perdure.store.sql import Migration, load_migrations, older_code_line
@@ -131,6 +132,19 @@ def outdated(schema: str, error: Exception) -> StoreRefused:
     """What to say when what this code calls is no longer there."""
     return StoreRefused(
         f"the schema {schema!r} no longer serves this code ({error}): newer code has renewed it; upgrade perdure"
+    )
+
+
+async def stored(connection: Connection, schema: str) -> Versions:
+    """What the schema says of itself, also if it is newer than this code may use. StoreRefused if it is not ours."""
+    if not await _has_meta(connection, schema):
+        await _refuse_others(connection, schema)
+        return Versions(stored=None, min_code=None, known=schema_known)
+    facts = await _facts(connection, Statements(schema))
+    return Versions(
+        stored=_number(schema, "schema", facts),
+        min_code=_number(schema, "min_code", facts),
+        known=schema_known,
     )
 
 

@@ -899,6 +899,107 @@ select
     );
 
 
+-- --- for who looks after the store ------------------------------------------------------------------
+
+-- name: lives
+-- Runs with all their rows, from one snapshot. What steps gave is left out, but for waits: it may be large, and
+-- nobody asks for it.
+select
+    (select coalesce(json_agg({run as json of r}), '[]')
+     from unnest(:run_ids::text[]) as w (run_id) join {schema}.runs as r on r.run_id = w.run_id),
+    (select coalesce(json_agg(json_build_object(
+         'run_id', s.run_id, 'generation', s.generation, 'path', s.path, 'kind', s.kind, 'name', s.name,
+         'state', s.state, 'seq', s.seq, 'attempt', s.attempt, 'winner', s.winner, 'wait', s.wait,
+         'started_at', s.started_at, 'recorded_at', s.recorded_at, 'retry_at', s.retry_at,
+         'superseded', s.superseded, 'taken_id', s.taken_id,
+         'value', case when s.wait is not null then s.value end,
+         'error', case when s.wait is not null then s.error end)), '[]')
+     from unnest(:run_ids::text[]) as w (run_id)
+     cross join lateral (select * from {schema}.steps as s where s.run_id = w.run_id offset 0) as s),
+    (select coalesce(json_agg({watcher as json of t}), '[]')
+     from unnest(:run_ids::text[]) as w (run_id)
+     cross join lateral (select * from {schema}.watchers as t where t.run_id = w.run_id offset 0) as t),
+    (select coalesce(json_agg({signal as json of s}), '[]')
+     from unnest(:run_ids::text[]) as w (run_id)
+     cross join lateral (select * from {schema}.signals as s where s.run_id = w.run_id offset 0) as s),
+    (select coalesce(json_agg(json_build_array(s.run_id, s.stream, s.last, i.first, i.newest, i.count)), '[]')
+     from unnest(:run_ids::text[]) as w (run_id)
+     cross join lateral (select * from {schema}.streams as s where s.run_id = w.run_id offset 0) as s
+     cross join lateral (
+         select coalesce(min(i.position), 0) as first, coalesce(max(i.position), 0) as newest, count(*) as count
+         from {schema}.stream_items as i where i.run_id = s.run_id and i.stream = s.stream offset 0
+     ) as i);
+
+-- name: positions_of
+-- Where events are, by their ids.
+select coalesce(json_object_agg(e.event_id, e.position), '{}')
+from unnest(:event_ids::text[]) as w (event_id)
+cross join lateral (select * from {schema}.events as e where e.event_id = w.event_id offset 0) as e;
+
+-- name: items_of
+-- Which of these items are in a queue.
+select coalesce(json_agg(i.item_id), '[]')
+from unnest(:item_ids::text[]) as w (item_id)
+cross join lateral (select * from {schema}.queue_items as i where i.item_id = w.item_id offset 0) as i;
+
+-- name: strays
+-- Rows of runs that are not there, some of each table. Of steps one entry for each run is looked at, not each row.
+with recursive stepped (run_id) as (
+    (select s.run_id from {schema}.steps as s order by s.run_id limit 1)
+    union all
+    select (select s.run_id from {schema}.steps as s where s.run_id > p.run_id order by s.run_id limit 1)
+    from stepped as p where p.run_id is not null
+)
+select coalesce(json_agg(json_build_array(f.name, f.run_id)), '[]') from (
+    (select 'steps' as name, s.run_id from stepped as s
+     where s.run_id is not null
+     and not exists (select 1 from {schema}.runs as r where r.run_id = s.run_id) limit :limit)
+    union all
+    (select distinct 'watchers', t.run_id from {schema}.watchers as t
+     where not exists (select 1 from {schema}.runs as r where r.run_id = t.run_id) limit :limit)
+    union all
+    (select distinct 'signals', t.run_id from {schema}.signals as t
+     where not exists (select 1 from {schema}.runs as r where r.run_id = t.run_id) limit :limit)
+    union all
+    (select distinct 'cursors', t.run_id from {schema}.cursors as t
+     where not exists (select 1 from {schema}.runs as r where r.run_id = t.run_id) limit :limit)
+    union all
+    (select distinct 'streams', t.run_id from {schema}.streams as t
+     where not exists (select 1 from {schema}.runs as r where r.run_id = t.run_id) limit :limit)
+    union all
+    (select distinct 'stream_items', t.run_id from {schema}.stream_items as t
+     where not exists (select 1 from {schema}.streams as s where s.run_id = t.run_id and s.stream = t.stream)
+     limit :limit)
+    union all
+    (select distinct 'dead_letters', t.run_id from {schema}.dead_letters as t
+     where not exists (select 1 from {schema}.runs as r where r.run_id = t.run_id) limit :limit)
+    union all
+    (select distinct 'keys', t.run_id from {schema}.keys as t
+     where t.run_id is not null
+     and not exists (select 1 from {schema}.runs as r where r.run_id = t.run_id) limit :limit)
+    union all
+    (select 'fan_outs', t.position::text from {schema}.fan_outs as t
+     where not exists (select 1 from {schema}.events as e where e.position = t.position) limit :limit)
+) as f;
+
+-- name: describe
+-- The settings that our promises rest on, and the size of the schema, from the catalogue.
+select
+    json_build_object(
+        'fsync', current_setting('fsync'),
+        'synchronous_commit', current_setting('synchronous_commit'),
+        'full_page_writes', current_setting('full_page_writes'),
+        'synchronous_standby_names', current_setting('synchronous_standby_names'),
+        'max_connections', current_setting('max_connections'),
+        'server_encoding', current_setting('server_encoding'),
+        'server_version', current_setting('server_version'),
+        'in_recovery', pg_is_in_recovery()::text
+    ),
+    (select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+     from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+     where n.nspname = :schema and c.relkind in ('r', 'p'));
+
+
 -- --- the schema itself -------------------------------------------------------------------------------
 
 -- name: meta

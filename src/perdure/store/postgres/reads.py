@@ -1,7 +1,7 @@
 """Reads: a few connections beside the one that writes. Each is one statement, and so one snapshot."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,6 +32,8 @@ from perdure.model.records import (
 from perdure.store import decoding, listing
 from perdure.store.base import (
     Backlog,
+    Flaw,
+    Life,
     Look,
     MatchPlace,
     RunFilter,
@@ -57,6 +59,8 @@ from perdure.store.ticking import ServerClock
 Found = TypeVar("Found")
 
 _counted_max = 1_000_000
+# Of what one fsck tells about a table.
+_flaws_max = 100
 _decode_swept = msgspec.json.Decoder(list[tuple[str, bool]]).decode
 
 
@@ -368,6 +372,23 @@ class PostgresReads(Store):
 
     async def counts(self) -> dict[str, int]:
         return all_counts(*map(decode_numbers, await self._row("counts")))
+
+    # --- for who looks after the store ---
+
+    async def lives(self, run_ids: Sequence[str]) -> list[Life]:
+        row = await self._row("lives", run_ids=list(dict.fromkeys(run_ids)))
+        return decoding.decode_lives(*row)
+
+    async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
+        (found,) = await self._row("positions_of", event_ids=list(event_ids))
+        return decode_numbers(found)
+
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        return set(await self._rows(decoding.decode_ids, "items_of", item_ids=list(item_ids)))
+
+    async def flaws(self) -> AsyncIterator[Flaw]:
+        for table, what in await self._rows(decoding.decode_pairs, "strays", limit=_flaws_max):
+            yield decoding.stray_flaw(table, what)
 
 
 def runs_query(

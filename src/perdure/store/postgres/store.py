@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import asyncpg
+import msgspec
 from msgspec.structs import asdict
 
 from perdure.errors import NotRunning, StoreRefused
@@ -21,14 +22,22 @@ from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
-from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, StoreBusy
+from perdure.store.base import (
+    Applied,
+    BatchFailed,
+    BatchLost,
+    BatchUnknown,
+    Described,
+    StoreBusy,
+    Versions,
+)
 from perdure.store.beating import Beating
 from perdure.store.borrowing import execute_postgres
 from perdure.store.hint import Hint
 from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
-from perdure.store.postgres import committing, opening
+from perdure.store.postgres import committing, judging, opening
 from perdure.store.postgres.connecting import (
     Connection,
     Options,
@@ -52,6 +61,7 @@ from perdure.store.urls import without_password
 
 log = logging.getLogger("perdure.store.postgres")
 
+_decode_facts = msgspec.json.Decoder(dict[str, str]).decode
 _readers_max = 4
 # How long the owner of a parked run may take to answer a call, before anybody may claim the run.
 _sticky_us = 250_000
@@ -426,6 +436,48 @@ class PostgresStore(PostgresReads, Backend):
                 (deleted,) = await self._row("prune_commits", before=before, limit=_pruned_max)
         except (StoreRefused, NotRunning):
             log.debug("old commits were not deleted", exc_info=True)
+
+    # --- for who looks after the store ---
+
+    async def versions(self) -> Versions:
+        if self._readers is not None:
+            found: Versions = await self._ask(lambda one: opening.stored(one, self.schema))
+            return found
+        self._check_process()
+        try:
+            connection = await connect(self._options)
+            try:
+                return await opening.stored(connection, self.schema)
+            finally:
+                await close(connection)
+        except _unreachable as error:
+            raise self._out_of_reach(error) from error
+
+    async def describe(self) -> Described:
+        told, size = await self._row("describe", schema=self.schema)
+        facts = _decode_facts(told)
+        return Described(
+            kind="postgres",
+            product="PostgreSQL",
+            version=facts["server_version"],
+            versions=await self.versions(),
+            namespace=self.namespace,
+            bytes=size,
+            settings=(*judging.judged(facts), *judging.judged_besides(facts)),
+            facts={
+                "schema": self.schema,
+                "max_connections": facts["max_connections"],
+                "synchronous_standby_names": facts["synchronous_standby_names"],
+                "pgbouncer": str(self._options.pgbouncer).lower(),
+            },
+            relaxed=self._options.relaxed,
+        )
+
+    async def backup(self, path: str) -> int:
+        raise StoreRefused(
+            "a store on Postgres is backed up by Postgres: "
+            f"pg_dump --format=custom --schema={self.schema} --file=<file> <url>"
+        )
 
     # --- reads ---
 

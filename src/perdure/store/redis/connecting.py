@@ -18,6 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from perdure.errors import NotRunning, StoreRefused
+from perdure.store.redis.judging import judged
 from perdure.store.redis.layout import Layout
 from perdure.store.redis.scripts import script
 from perdure.store.urls import flag, is_relaxed, without_password
@@ -255,47 +256,40 @@ async def check_server(client: Client, options: Options, layout: Layout) -> None
             f"{options.shown} drops keys when its memory is full (maxmemory-policy {policy}): runs would vanish "
             "piece by piece; set maxmemory-policy noeviction"
         )
-    for reason in await _leaks(client, layout, info, policy):
+    for one in judged(await _facts(client, layout, info)):
+        if one.ok:
+            continue
         if not options.relaxed:
-            raise StoreRefused(f"{options.shown} {reason}; {_relaxed}")
-        log.warning("%s %s", options.shown, reason)
+            raise StoreRefused(f"{options.shown} {one.why}; {_relaxed}")
+        log.warning("%s %s", options.shown, one.why)
 
 
-async def _leaks(client: Client, layout: Layout, info: Mapping[str, Any], policy: str) -> list[str]:
-    """By which ways the server may lose what it has acknowledged."""
-    found = []
-    if policy != "noeviction":
-        found.append(f"has the maxmemory-policy {policy}: set it to noeviction")
-    if not info["aof_enabled"]:
-        found.append(
-            "keeps no log of its writes (appendonly no): what it was told is gone when it stops; "
-            "set appendonly yes and appendfsync always"
-        )
-        return found
-    if await _setting(client, layout, "no-appendfsync-on-rewrite") == "yes":
-        found.append(
-            "syncs nothing while it rewrites its log (no-appendfsync-on-rewrite yes): set it to no"
-        )
-    fsync = await _setting(client, layout, "appendfsync")
-    if fsync != "always":
-        found.append(
-            f"syncs its log {_fsync_words.get(fsync, fsync)} (appendfsync {fsync}): the last writes are lost with the "
-            "power; set appendfsync always"
-        )
-    return found
+async def server_facts(client: Client, layout: Layout) -> dict[str, str]:
+    """What `judged` asks for, and what else there is to know of a server."""
+    info = await _info(client, layout)
+    told = ("redis_version", "valkey_version", "server_name", "role", "used_memory", "maxmemory")
+    return {
+        **await _facts(client, layout, info),
+        **{name: str(info[name]) for name in (*told, "connected_slaves") if name in info},
+        "cluster": str(bool(info.get("cluster_enabled"))).lower(),
+    }
 
 
-_fsync_words = {
-    "everysec": "once a second only",
-    "no": "when the system likes",
-    "unknown": "nobody may know how",
-}
+async def _facts(client: Client, layout: Layout, info: Mapping[str, Any]) -> dict[str, str]:
+    facts = {
+        "maxmemory_policy": str(info["maxmemory_policy"]),
+        "appendonly": "yes" if info["aof_enabled"] else "no",
+    }
+    if info["aof_enabled"]:
+        for name in ("no-appendfsync-on-rewrite", "appendfsync"):
+            facts[name] = await _setting(client, layout, name)
+    return facts
 
 
 async def _setting(client: Client, layout: Layout, name: str) -> str:
     """Hosted servers may not say."""
     try:
-        answer = await _on_our_node(client, layout, "CONFIG", "GET", name)
+        answer = await on_our_node(client, layout, "CONFIG", "GET", name)
     except exceptions.ResponseError:
         return "unknown"
     if isinstance(answer, Mapping):
@@ -304,11 +298,11 @@ async def _setting(client: Client, layout: Layout, name: str) -> str:
 
 
 async def _info(client: Client, layout: Layout) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = await _on_our_node(client, layout, "INFO")
+    found: Mapping[str, Any] = await on_our_node(client, layout, "INFO")
     return found
 
 
-async def _on_our_node(client: Client, layout: Layout, *command: str) -> Any:
+async def on_our_node(client: Client, layout: Layout, *command: str) -> Any:
     if isinstance(client, RedisCluster):
         node = client.get_node_from_key(layout.tag)
         return await client.execute_command(*command, target_nodes=node)

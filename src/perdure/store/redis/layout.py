@@ -64,6 +64,7 @@ begins after any place, whether it is still there or not. Members and rows are m
 """
 
 import functools
+import re
 from typing import Final
 
 from perdure.model.limits import priority_max
@@ -109,6 +110,14 @@ def line_member(run: RunRecord, line_at: int, admitted: bool) -> str:
     """A place in line: who has begun before who has not, then by priority, then by age."""
     rank = f"{int(not admitted)}{priority_max - run.priority:03d}"
     return f"{rank}{moment(line_at)}{run.run_id}{SEP}{run.workflow}:{run.version}"
+
+
+_glob = re.compile(r"([\\*?\[\]])")
+
+
+def glob_escaped(text: str) -> str:
+    """A text as a pattern of keys that means nothing but itself."""
+    return _glob.sub(r"\\\1", text)
 
 
 class Layout:

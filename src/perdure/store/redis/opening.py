@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from perdure.errors import StoreRefused
+from perdure.store.base import Versions
 from perdure.store.redis.connecting import Client, run_script
 from perdure.store.redis.layout import Layout
 
@@ -61,6 +62,21 @@ async def greet(client: Client, layout: Layout, new_id: str, epoch: str) -> Gree
         began=int(began) if began else None,
         commits=int(commits),
         head=int(head),
+    )
+
+
+async def stored(client: Client, layout: Layout) -> Versions:
+    """What the namespace says of itself, also if it needs newer code. StoreRefused if it is not ours."""
+    kind = await client.execute_command("TYPE", layout.meta)
+    if kind not in (b"none", b"hash"):
+        raise StoreRefused(
+            f"{layout.meta} is no namespace of perdure but a {kind.decode()}; use another namespace"
+        )
+    schema, needed = await client.execute_command("HMGET", layout.meta, "schema", "min_code")
+    return Versions(
+        stored=None if schema is None else int(schema),
+        min_code=None if needed is None else int(needed),
+        known=schema_known,
     )
 
 

@@ -1,7 +1,7 @@
 """Reads: each is one call, and so one moment, but for those that pass over more rows than one call may look at."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -32,17 +32,21 @@ from perdure.model.records import (
 from perdure.model.status import LIVE, TERMINAL
 from perdure.store.base import (
     Backlog,
+    Flaw,
+    Life,
     Look,
     MatchPlace,
     RunFilter,
     Standing,
     Store,
+    StreamKept,
     Vitals,
     WatcherPlace,
     merged_backlog,
 )
 from perdure.store.decoding import in_order
 from perdure.store.redis import fetching
+from perdure.store.redis.drift import Drift
 from perdure.store.redis.fetching import (
     EVERY,
     Question,
@@ -92,6 +96,9 @@ _every_table = (
 )
 # Facts about a run that are read together, of which some may be of other types.
 _facts_part = 100
+# Runs that are read whole in one call, and what is asked of each.
+_lives_part = 10
+_questions_per_life = 5
 _decode_outbox = msgspec.json.Decoder(OutboxRecord).decode
 
 
@@ -104,6 +111,10 @@ class RedisReads(Store):
     @abstractmethod
     async def _ask(self, questions: Sequence[Question]) -> Reply:
         """Have questions answered, all from one moment."""
+
+    @abstractmethod
+    async def _scan(self, cursor: int) -> tuple[int, list[str]]:
+        """Some keys of the namespace, without what all of them begin with, and where to go on; 0 at the end."""
 
     @abstractmethod
     def _note_workers(self, workers: frozenset[str]) -> None:
@@ -456,6 +467,80 @@ class RedisReads(Store):
         runs = {f"runs.{one}": n for one, n in zip(_statuses, by_status, strict=True) if n}
         counted = {one: int(n or 0) for one, n in zip(_every_table, rows, strict=True)}
         return {"runs": sum(runs.values()), **runs, **counted, "outbox": waiting}
+
+    # --- for who looks after the store ---
+
+    async def lives(self, run_ids: Sequence[str]) -> list[Life]:
+        wanted = list(dict.fromkeys(run_ids))
+        found: list[Life] = []
+        for begin in range(0, len(wanted), _lives_part):
+            asked = [
+                question
+                for run_id in wanted[begin : begin + _lives_part]
+                for question in self._inside(run_id)
+            ]
+            answers = (await self._ask(asked)).answers
+            for nth in range(0, len(answers), _questions_per_life):
+                found += _life(*answers[nth : nth + _questions_per_life])
+        return found
+
+    def _inside(self, run_id: str) -> tuple[Question, ...]:
+        return (
+            ("run", run_id),
+            ("history", run_id),
+            ("HVALS", self._key("waits", run_id)),
+            ("HVALS", self._key("signals", run_id)),
+            ("streams_kept", run_id),
+        )
+
+    async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
+        if not event_ids:
+            return {}
+        found = await self._one("HMGET", self._key("event_ids"), *event_ids)
+        return {one: int(at) for one, at in zip(event_ids, found, strict=True) if at is not None}
+
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        if not item_ids:
+            return set()
+        found = await self._one("HMGET", self._key("items"), *item_ids)
+        return {one for one, row in zip(item_ids, found, strict=True) if row is not None}
+
+    async def flaws(self) -> AsyncIterator[Flaw]:
+        async for flaw in Drift(self._layout, self._ask, self._scan).flaws():
+            yield flaw
+
+
+def _life(
+    row: Sequence[bytes | None],
+    steps: list[bytes],
+    watchers: list[bytes],
+    signals: list[bytes],
+    streams: list[Any],
+) -> list[Life]:
+    """A run with its rows, if there is such a run."""
+    found = decode_run(row)
+    if found is None:
+        return []
+    run = found[0].run
+    kept = [
+        StreamKept(
+            name.decode(),
+            decode_stream(run.run_id, name, value).last,
+            int(first.partition(b"-")[0]),
+            int(last.partition(b"-")[0]),
+            count,
+        )
+        for name, value, first, last, count in streams
+    ]
+    return [
+        Life(
+            run,
+            in_order(map(fetching.decode_step, steps)),
+            list(map(decode_watcher, watchers)),
+            sorted(map(fetching.decode_signal, signals), key=lambda one: one.position),
+            kept,
+        )
+    ]
 
 
 def _run(row: Sequence[bytes | None]) -> RunRecord:

@@ -8,7 +8,7 @@ server's.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -25,8 +25,10 @@ from perdure.store.base import (
     BatchFailed,
     BatchLost,
     BatchUnknown,
+    Described,
     Rewound,
     StoreBusy,
+    Versions,
 )
 from perdure.store.beating import Beating
 from perdure.store.hint import Hint
@@ -34,7 +36,7 @@ from perdure.store.optimistic.changes import Changes, Conflict, Written, everyth
 from perdure.store.optimistic.deciding import Backend, Decider
 from perdure.store.optimistic.needs import Looks, Need
 from perdure.store.reaching import Reaching
-from perdure.store.redis import borrowing, fetching, opening
+from perdure.store.redis import borrowing, fetching, judging, opening
 from perdure.store.redis.connecting import (
     Calls,
     Client,
@@ -43,13 +45,15 @@ from perdure.store.redis.connecting import (
     connect,
     database_of,
     is_lost,
+    on_our_node,
     parse_url,
     refuses_all,
     run_script,
+    server_facts,
 )
 from perdure.store.redis.fetching import Fetcher, Question, Reply
 from perdure.store.redis.hints import Hints
-from perdure.store.redis.layout import Layout, moment, time_of
+from perdure.store.redis.layout import Layout, glob_escaped, moment, time_of
 from perdure.store.redis.pulse import Pulse
 from perdure.store.redis.reads import RedisReads
 from perdure.store.redis.rows import decode_run
@@ -66,6 +70,7 @@ _disowned_max: Final = 1000
 # Who has all others wait is given up on after this: it decides and writes one batch meanwhile.
 _alone_ms: Final = 5000
 _pause_s: Final = 0.005
+_scanned: Final = 500
 _unreachable: Final = (exceptions.RedisError, OSError, TimeoutError)
 
 
@@ -424,6 +429,72 @@ class RedisStore(RedisReads, Backend):
         except (StoreRefused, NotRunning) as error:
             raise BatchUnknown(f"{unknown}; {error}") from error
         return int(head) if head else None
+
+    # --- for who looks after the store ---
+
+    async def versions(self) -> Versions:
+        self._check_process()
+        calls = self._calls
+        try:
+            if calls is not None:
+                async with calls.one(self.patience_s) as client:
+                    return await opening.stored(client, self._layout)
+            async with asyncio.timeout(self.patience_s):
+                client = await connect(self._options)
+                try:
+                    return await opening.stored(client, self._layout)
+                finally:
+                    await client.aclose()
+        except _unreachable as error:
+            raise self._out_of_reach(error) from error
+
+    async def describe(self) -> Described:
+        facts = await self._plainly(lambda client: server_facts(client, self._layout))
+        version = facts.get("valkey_version", facts["redis_version"])
+        return Described(
+            kind="redis",
+            product="Valkey" if "valkey_version" in facts else "Redis",
+            version=version,
+            versions=await self.versions(),
+            namespace=self.namespace,
+            bytes=int(facts["used_memory"]),
+            settings=tuple(judging.judged(facts)),
+            facts={
+                name: facts[name]
+                for name in ("role", "connected_slaves", "used_memory", "maxmemory", "cluster")
+                if name in facts
+            },
+            relaxed=self._options.relaxed,
+        )
+
+    async def backup(self, path: str) -> int:
+        raise StoreRefused(
+            "a store on Redis is backed up by Redis: BGSAVE and a copy of its RDB file, or a copy of its AOF directory "
+            "(appenddirname) while auto-aof-rewrite-percentage is 0"
+        )
+
+    async def _scan(self, cursor: int) -> tuple[int, list[str]]:
+        prefix = self._layout.prefix
+
+        async def scan(client: Client) -> Any:
+            pattern = glob_escaped(prefix) + "*"
+            command = ("SCAN", str(cursor), "MATCH", pattern, "COUNT", str(_scanned))
+            return await on_our_node(client, self._layout, *command)
+
+        further, keys = await self._plainly(scan)
+        return int(further), [one.decode().removeprefix(prefix) for one in keys]
+
+    async def _plainly(self, ask: Callable[[Client], Awaitable[Any]]) -> Any:
+        """Something that is asked of the server by commands, with no script."""
+        self._check_process()
+        calls = self._calls
+        if calls is None:
+            raise NotRunning("the store is not open: the app is closed, or closing")
+        try:
+            async with calls.one(self.patience_s) as client:
+                return await ask(client)
+        except _unreachable as error:
+            raise self._out_of_reach(error, passing=is_lost(error)) from error
 
     # --- reads ---
 

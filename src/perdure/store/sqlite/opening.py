@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from perdure.errors import StoreRefused
+from perdure.store.base import Versions
 from perdure.store.sql import Migration, load_migrations, older_code_line
 from perdure.store.sqlite import places
 from perdure.store.sqlite.statements import Statements
@@ -178,6 +179,33 @@ def _version(sql: Statements) -> int:
         raise _not_ours(f"it is a SQLite database with the tables {_some(tables)}")
     check_code(sql)
     return _number("schema", _meta_value(sql, "schema"))
+
+
+def stored(sql: Statements) -> Versions:
+    """What the file says of its schema, also if it is newer than this code may use; StoreRefused if it is not ours."""
+    tables = _tables(sql.connection)
+    if not tables:
+        return Versions(stored=None, min_code=None, known=schema_known)
+    if not sql.row("has_meta")[0] or not _has_our_meta(sql.connection):
+        raise _not_ours(f"it is a SQLite database with the tables {_some(tables)}")
+    return Versions(
+        stored=_number("schema", _meta_value(sql, "schema")),
+        min_code=_number("min_code", _meta_value(sql, "min_code")),
+        known=schema_known,
+    )
+
+
+def stored_at(path: str) -> Versions:
+    """The same of a file that nobody here has opened; one that is not there is not made."""
+    if not os.path.exists(path):
+        return Versions(stored=None, min_code=None, known=schema_known)
+    connection = connect(path, synchronous=None)
+    try:
+        return stored(Statements(connection))
+    except sqlite3.DatabaseError as error:
+        raise StoreRefused(f"{path} cannot be used as a SQLite database: {error}") from error
+    finally:
+        connection.close()
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:

@@ -38,15 +38,28 @@ class Mount(NamedTuple):
 
 def refuse_network(path: str) -> None:
     """Raises StoreRefused if this real path is on a network file system."""
-    if _platform == "win32":
-        mount = _unc(path)
-    else:
-        mount = mount_of(path, _mounts())
+    mount = _holding(path)
     if mount is not None and mount.is_network:
         raise StoreRefused(
             f"{path} is on a network file system ({mount.kind} at {mount.place}): its locks and shared memory do not "
             "work as SQLite needs them, and the file would be damaged. Put it on a local disk, or use Postgres"
         )
+
+
+def file_system(path: str) -> str:
+    """Of what kind the file system is that holds this real path; "" if the system does not tell."""
+    mount = _holding(path)
+    return "" if mount is None else mount.kind
+
+
+def is_network(path: str) -> bool:
+    """Whether it is known to be one that is reached over a network."""
+    mount = _holding(path)
+    return mount is not None and mount.is_network
+
+
+def _holding(path: str) -> Mount | None:
+    return _unc(path) if _platform == "win32" else mount_of(path, _mounts())
 
 
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:

@@ -1322,3 +1322,63 @@ rollback;
 -- Copies the log into the database and empties it, so that its size says how much is left to copy. With a
 -- reader in the way it copies what it can and answers "busy".
 pragma wal_checkpoint(truncate);
+
+
+-- --- for who looks after the store ------------------------------------------------------------------
+
+-- name: lives
+-- Runs with all their rows, from one snapshot. What steps gave is left out, but for waits: it may be large, and
+-- nobody asks for it.
+select
+    (select json_group_array({run as json}) from runs
+     where run_id in (select value from json_each(:run_ids))),
+    (select json_group_array(json_object(
+         'run_id', s.run_id, 'generation', s.generation, 'path', s.path, 'kind', s.kind, 'name', s.name,
+         'state', s.state, 'seq', s.seq, 'attempt', s.attempt, 'winner', s.winner, 'wait', s.wait,
+         'started_at', s.started_at, 'recorded_at', s.recorded_at, 'retry_at', s.retry_at,
+         'superseded', s.superseded, 'taken_id', s.taken_id,
+         'value', case when s.wait is not null then s.value end,
+         'error', case when s.wait is not null then s.error end))
+     from json_each(:run_ids) as w cross join steps as s on s.run_id = w.value),
+    (select json_group_array({watcher as json of t})
+     from json_each(:run_ids) as w cross join watchers as t on t.run_id = w.value),
+    (select json_group_array({signal as json of s})
+     from json_each(:run_ids) as w cross join signals as s on s.run_id = w.value),
+    (select json_group_array(json_array(
+         s.run_id, s.stream, s.last,
+         (select coalesce(min(i.position), 0) from stream_items as i where i.run_id = s.run_id and i.stream = s.stream),
+         (select coalesce(max(i.position), 0) from stream_items as i where i.run_id = s.run_id and i.stream = s.stream),
+         (select count(*) from stream_items as i where i.run_id = s.run_id and i.stream = s.stream)))
+     from json_each(:run_ids) as w cross join streams as s on s.run_id = w.value);
+
+-- name: positions_of
+-- Where events are, by their ids.
+select json_group_object(event_id, position) from events
+where event_id in (select value from json_each(:event_ids));
+
+-- name: strays
+-- Rows of runs that are not there, some of each table: reads the keys of these tables, and for each run one entry.
+select json_group_array(json_array(name, run_id)) from (
+    select * from (select distinct 'steps' as name, run_id from steps
+        where run_id not in (select run_id from runs) limit :limit)
+    union all select * from (select distinct 'watchers', run_id from watchers
+        where run_id not in (select run_id from runs) limit :limit)
+    union all select * from (select distinct 'signals', run_id from signals
+        where run_id not in (select run_id from runs) limit :limit)
+    union all select * from (select distinct 'cursors', run_id from cursors
+        where run_id not in (select run_id from runs) limit :limit)
+    union all select * from (select distinct 'streams', run_id from streams
+        where run_id not in (select run_id from runs) limit :limit)
+    union all select * from (select distinct 'stream_items', run_id from stream_items
+        where (run_id, stream) not in (select run_id, stream from streams) limit :limit)
+    union all select * from (select distinct 'dead_letters', run_id from dead_letters
+        where run_id not in (select run_id from runs) limit :limit)
+    union all select * from (select distinct 'keys', run_id from keys
+        where run_id is not null and run_id not in (select run_id from runs) limit :limit)
+    union all select * from (select 'fan_outs', cast(position as text) from fan_outs
+        where position not in (select position from events) limit :limit)
+);
+
+-- name: items_of
+-- Which of these items are in a queue.
+select json_group_array(item_id) from queue_items where item_id in (select value from json_each(:item_ids));

@@ -42,6 +42,7 @@ from perdure.model.records import (
 from perdure.store import listing
 from perdure.store.base import (
     Backlog,
+    Life,
     Look,
     MatchPlace,
     RunFilter,
@@ -62,8 +63,10 @@ from perdure.store.decoding import (
     decode_keys,
     decode_letters,
     decode_lines,
+    decode_lives,
     decode_numbers,
     decode_outbox,
+    decode_pairs,
     decode_parked,
     decode_pools,
     decode_runs,
@@ -493,3 +496,42 @@ def deferred(sql: Statements, after: tuple[int, str] | None, limit: int) -> list
 
 def counts(sql: Statements) -> dict[str, int]:
     return all_counts(*map(decode_numbers, sql.row("counts")))
+
+
+# --- for who looks after the store ----------------------------------------------------------------
+
+
+def lives(sql: Statements, run_ids: list[str]) -> list[Life]:
+    try:
+        return decode_lives(*sql.row("lives", {"run_ids": as_json(run_ids)}))
+    except sqlite3.DataError:
+        # Together they are more than SQLite puts in one text.
+        if len(run_ids) == 1:
+            raise
+        middle = len(run_ids) // 2
+        return lives(sql, run_ids[:middle]) + lives(sql, run_ids[middle:])
+
+
+def positions_of(sql: Statements, event_ids: list[str]) -> dict[str, int]:
+    return decode_numbers(sql.row("positions_of", {"event_ids": as_json(event_ids)})[0])
+
+
+def items_of(sql: Statements, item_ids: list[str]) -> set[str]:
+    return set(sql.records(decode_ids, "items_of", {"item_ids": as_json(item_ids)}))
+
+
+def strays(sql: Statements, limit: int) -> list[tuple[str, str]]:
+    return sql.records(decode_pairs, "strays", {"limit": limit})
+
+
+def damages(sql: Statements, limit: int) -> list[str]:
+    """What SQLite itself finds wrong with the file: every page, every row, every entry of an index."""
+    found = [words for (words,) in sql.connection.execute(f"pragma integrity_check({limit})")]
+    return [] if found == ["ok"] else found
+
+
+def settings(sql: Statements) -> dict[str, str]:
+    return {
+        name: str(sql.connection.execute(f"pragma {name}").fetchone()[0])
+        for name in ("journal_mode", "page_size", "page_count", "freelist_count", "encoding")
+    }

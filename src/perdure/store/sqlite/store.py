@@ -8,7 +8,8 @@ the writer thread, nor answers before the disk has it.
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from perdure.errors import NotRunning
@@ -43,16 +44,30 @@ from perdure.store.base import (
     Applied,
     Backlog,
     BatchFailed,
+    Described,
+    Flaw,
+    Life,
     Look,
     MatchPlace,
     RunFilter,
     Standing,
     Store,
+    Versions,
     Vitals,
     WatcherPlace,
 )
 from perdure.store.beating import Beating
-from perdure.store.sqlite import borrowing, event_rows, liveness, opening, reads
+from perdure.store.decoding import stray_flaw
+from perdure.store.sqlite import (
+    backing,
+    borrowing,
+    event_rows,
+    judging,
+    liveness,
+    opening,
+    places,
+    reads,
+)
 from perdure.store.sqlite.noticing import Noticing
 from perdure.store.sqlite.opening import Synchronous
 from perdure.store.sqlite.reads import Reads
@@ -62,6 +77,8 @@ from perdure.store.transaction import Transaction
 
 Found = TypeVar("Found")
 
+# Of what one fsck tells about a table, or a file.
+_flaws_max = 100
 # How long the owner of a parked run may take to answer a call, before anybody may claim the run.
 _sticky_us = 250_000
 
@@ -403,3 +420,68 @@ class SqliteStore(Store):
 
     async def counts(self) -> dict[str, int]:
         return await self._read(reads.counts)
+
+    # --- for who looks after the store ---
+
+    async def versions(self) -> Versions:
+        if self._reads is not None:
+            return await self._read(opening.stored)
+        path = opening.checked_path(self.path, network=self._network)
+        return await asyncio.to_thread(opening.stored_at, path)
+
+    async def describe(self) -> Described:
+        facts = await self._read(reads.settings)
+        path = self._file
+        log_bytes = _size(f"{path}-wal")
+        facts |= {
+            "synchronous": self._synchronous,
+            "file_system": await asyncio.to_thread(places.file_system, path),
+            "file_system_is_network": str(await asyncio.to_thread(places.is_network, path)).lower(),
+            "file_bytes": str(_size(path)),
+            "wal_bytes": str(log_bytes),
+            "path": path,
+        }
+        return Described(
+            kind="sqlite",
+            product="SQLite",
+            version=sqlite3.sqlite_version,
+            versions=await self.versions(),
+            namespace=None,
+            bytes=_size(path) + log_bytes,
+            settings=tuple(judging.judged(sqlite3.sqlite_version, facts)),
+            facts=facts,
+            relaxed=self._synchronous != "FULL" or self._network,
+        )
+
+    async def lives(self, run_ids: Sequence[str]) -> list[Life]:
+        return await self._read(reads.lives, list(dict.fromkeys(run_ids)))
+
+    async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
+        return await self._read(reads.positions_of, list(event_ids))
+
+    async def items_of(self, item_ids: Sequence[str]) -> set[str]:
+        return await self._read(reads.items_of, list(item_ids))
+
+    async def flaws(self) -> AsyncIterator[Flaw]:
+        for words in await self._read(reads.damages, _flaws_max):
+            yield Flaw(
+                invariant="X5",
+                what=f"the file is damaged: {words}",
+                advice="stop all processes, keep a copy of the file with its log, and restore a backup",
+            )
+        for table, what in await self._read(reads.strays, _flaws_max):
+            yield stray_flaw(table, what)
+
+    async def backup(self, path: str) -> int:
+        self._check_process()
+        if self._reads is None:
+            raise NotRunning("the store is not open: the app is closed, or closing")
+        return await asyncio.to_thread(backing.copy, self._file, path)
+
+
+def _size(path: str) -> int:
+    """A log that is not there is empty."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0

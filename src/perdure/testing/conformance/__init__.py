@@ -89,6 +89,7 @@ from perdure.testing.conformance.importing import TestFork, TestImport
 from perdure.testing.conformance.invariants import check_invariants
 from perdure.testing.conformance.ledger import TestLedger, TestQuietLedger
 from perdure.testing.conformance.ledger_reads import TestLedgerReads
+from perdure.testing.conformance.looking_after import TestLookingAfter, TestMending
 from perdure.testing.conformance.matching import TestMatching
 from perdure.testing.conformance.outbox import TestOutbox
 from perdure.testing.conformance.plays import TestPlays
@@ -157,7 +158,9 @@ __all__ = [
     "TestImport",
     "TestLedger",
     "TestLedgerReads",
+    "TestLookingAfter",
     "TestMatching",
+    "TestMending",
     "TestOutbox",
     "TestOwners",
     "TestParked",

@@ -2,7 +2,8 @@
 
 The numbers are those of the reliability plan: R runs, W waits, S and B signals and slots, F fences, L ledger; Q is for
 queues, K for those who keep cursors on the ledger, T for schedules, O for what stands over a run, P for pools, M for
-streams, H for what people are asked. Cheap enough to be asked after each op of a random test.
+streams, H for what people are asked. What must hold within a run is asked as
+`fsck` asks it. Cheap enough to be asked after each op of a random test.
 """
 
 from collections import Counter
@@ -10,58 +11,28 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
+from perdure.inspecting.invariants import Parts, ends, won, wrong_with
 from perdure.model import limits
-from perdure.model.approvals import alarm_at, decode_asks
+from perdure.model.approvals import decode_asks
 from perdure.model.pools import holds_slot
-from perdure.model.records import (
-    DEADLINE_PATH,
-    Condition,
-    DeferredRecord,
-    EventRecord,
-    ParkedRecord,
-    RunRecord,
-    SignalRecord,
-    StepRecord,
-    WaitSpec,
-    WatcherRecord,
-    entity_text,
-)
-from perdure.model.status import LIVE, PARKED, TERMINAL
+from perdure.model.records import DeferredRecord, ParkedRecord
 from perdure.store.base import Store
 from perdure.testing.conformance.driver import all_runs, everything
 
 # More than any test has: `make races` leaves thousands behind.
 _every_row = 1_000_000
 _end_of_time = 10**16
-_of_time = ("timer", "retry")
-_decode_spec = msgspec.json.Decoder(WaitSpec).decode
-
-
-class Life(msgspec.Struct, frozen=True, gc=False):
-    """All that a store tells about one run."""
-
-    run: RunRecord
-    steps: list[StepRecord]
-    watchers: list[WatcherRecord]  # of its waits
-    beside: list[WatcherRecord]  # those: alarms, and what was asked before a pause
-    standing: list[WatcherRecord]  # over it: its deadline, and what cancels it
-    signals: list[SignalRecord]
-
-    @property
-    def living(self) -> list[StepRecord]:
-        """The rows of the present generation that count."""
-        return [
-            one
-            for one in self.steps
-            if one.generation == self.run.generation and one.superseded == 0
-        ]
 
 
 async def check_invariants(store: Store) -> list[str]:
     """Every violated invariant as one line; empty when all is well. Nothing may be written meanwhile."""
-    lives = [await _life(store, run) for run in await all_runs(store)]
-    wrong = [f"{life.run.run_id}: {words}" for life in lives for words in _wrong_with(life)]
-    wrong += _wrong_seqs(lives)
+    whole = await store.lives([run.run_id for run in await all_runs(store)])
+    wrong = [
+        f"{life.run.run_id}: {one.invariant} {one.what}"
+        for life in whole
+        for one in wrong_with(life)
+    ]
+    lives = [Parts(life) for life in whole]
     wrong += _wrong_waits_for_runs(lives)
     wrong += [words async for words in _wrong_ledger(store)]
     wrong += [words async for words in _wrong_dispositions(store, lives)]
@@ -77,131 +48,7 @@ async def check_invariants(store: Store) -> list[str]:
     return wrong
 
 
-async def _life(store: Store, run: RunRecord) -> Life:
-    watchers = await store.waiting(run.run_id)
-    return Life(
-        run,
-        await store.history(run.run_id),
-        [one for one in watchers if not one.is_standing and not one.is_beside],
-        [one for one in watchers if one.is_beside],
-        [one for one in watchers if one.is_standing],
-        await store.buffered(run.run_id),
-    )
-
-
-def _wrong_with(life: Life) -> Iterator[str]:
-    yield from _wrong_status(life)
-    yield from _wrong_steps(life)
-    yield from _wrong_watchers(life)
-    yield from _wrong_buffer(life)
-    yield from _lost_wake_ups(life)
-    yield from _wrong_standing(life)
-    yield from _wrong_beside(life)
-
-
-# --- R: runs -----------------------------------------------------------------------------------------
-
-
-def _wrong_status(life: Life) -> Iterator[str]:
-    run = life.run
-    if run.status not in LIVE | TERMINAL:
-        yield f"R1 unknown status {run.status!r}"
-    # A running one whose owner was called may have one; it is claimed like any other when that does not answer.
-    claimable = run.status == "ready" and run.line_at is None
-    if run.status != "running" and (run.ready_at is not None) != claimable:
-        yield f"R6 {run.status} with ready_at {run.ready_at}, in line since {run.line_at}"
-    if run.line_at is not None and (run.status != "ready" or not run.pool):
-        yield f"P1 {run.status} in pool {run.pool!r}, and in line since {run.line_at}"
-    if not run.admitted and run.status in ("running", *PARKED):
-        yield f"P1 {run.status}, and was never let through"
-    if not run.admitted and run.cancel_requested and run.status in LIVE:
-        yield f"P3 {run.status}, was never let through, and is to be cancelled"
-    if (run.finished_at is not None) != (run.status in TERMINAL):
-        yield f"R1 {run.status} with finished_at {run.finished_at}"
-    if (run.owner is None) != (run.fence == 0):
-        yield f"F4 owner {run.owner!r} with fence {run.fence}"
-    if run.status == "running" and run.owner is None:
-        yield "R5 running, owned by nobody"
-    if run.status in ("ready", "paused") and run.owner is not None:
-        yield f"F4 {run.status}, owned by {run.owner!r}"
-    if run.status in PARKED and not life.watchers:
-        yield f"R5 {run.status} and waits for nothing: nobody will ever wake it"
-    if run.status == "sleeping" and any(one.kind not in _of_time for one in life.watchers):
-        yield "R5 sleeping, but waits for more than time"
-    if run.status == "waiting" and all(one.kind in _of_time for one in life.watchers):
-        yield "R5 waiting, but for time only"
-    if run.status == "paused" and life.watchers:
-        yield "R5 paused with open watchers"
-    left = life.watchers or life.beside or life.signals
-    if run.status in TERMINAL and (left or run.owner is not None):
-        yield f"R7 {run.status} with watchers, signals or an owner"
-
-
-def _wrong_steps(life: Life) -> Iterator[str]:
-    seen = Counter((one.generation, one.path, one.superseded) for one in life.steps)
-    for at, count in seen.items():
-        if count > 1:
-            yield f"R2 {count} checkpoints of {at}"
-    for step in life.steps:
-        undecided = {"open": True, "retrying": True, "done": False, "failed": False}
-        if (step.seq == 0) != undecided.get(step.state, step.seq == 0):
-            yield f"R3 {step.path} is {step.state} with seq {step.seq}"
-        if (step.state == "superseded") != (step.superseded > 0):
-            yield f"R2 {step.path} is {step.state}, superseded {step.superseded}"
-        if step.generation > life.run.generation:
-            yield f"R1 {step.path} is of generation {step.generation}, the run of {life.run.generation}"
-        if step.wait is not None and step.state in ("done", "failed") and step.winner is None:
-            yield f"W1 the wait at {step.path} is {step.state} without a winner"
-        if step.wait is not None and step.state == "open" and step.winner is not None:
-            yield f"W1 the wait at {step.path} is open with winner {step.winner}"
-        if step.wait is not None and step.winner is not None:
-            if step.winner >= len(_decode_spec(step.wait).on):
-                yield f"W1 the wait at {step.path} was won by nothing it waits for"
-
-
-def _wrong_seqs(lives: list[Life]) -> Iterator[str]:
-    """Within a run each number is given once. What two runs have in common says nothing."""
-    for life in lives:
-        numbers = Counter(step.seq for step in life.steps if step.seq)
-        numbers.update(signal.position for signal in life.signals)
-        for number, count in numbers.items():
-            if count > 1:
-                yield f"R3 {life.run.run_id}: sequence number {number} was given {count} times"
-
-
-# --- W: waits ----------------------------------------------------------------------------------------
-
-
-def _wrong_watchers(life: Life) -> Iterator[str]:
-    living = {one.path: one for one in life.living}
-    for watcher in life.watchers:
-        step = living.get(watcher.path)
-        wanted = "retrying" if watcher.kind == "retry" else "open"
-        if step is None or step.state != wanted:
-            state = "nothing" if step is None else step.state
-            yield f"W2 a {watcher.kind} watcher at {watcher.path}, where the history has {state}"
-        if watcher.generation != life.run.generation:
-            yield f"W2 the watcher at {watcher.path} is of generation {watcher.generation}"
-        if step is not None and step.wait is not None:
-            spec = _decode_spec(step.wait)
-            if (spec.deadline_at, spec.deadline_ix) != (watcher.deadline_at, watcher.deadline_ix):
-                yield f"T1 the watcher at {watcher.path} has another deadline than its wait"
-
-
-def _lost_wake_ups(life: Life) -> Iterator[str]:
-    for watcher in life.watchers:
-        for signal in life.signals:
-            if (
-                watcher.kind == "signal"
-                and signal.name == watcher.target
-                and signal.path in (None, watcher.path)
-                and (watcher.deadline_at is None or signal.received_at <= watcher.deadline_at)
-                and (signal.expires_at is None or signal.expires_at >= watcher.opened_at)
-            ):
-                yield f"W4 waits at {watcher.path} for {signal.signal_id}, which lies in its buffer"
-
-
-def _wrong_waits_for_runs(lives: list[Life]) -> Iterator[str]:
+def _wrong_waits_for_runs(lives: list[Parts]) -> Iterator[str]:
     runs = {life.run.run_id: life.run for life in lives}
     for life in lives:
         for watcher in life.watchers:
@@ -212,40 +59,10 @@ def _wrong_waits_for_runs(lives: list[Life]) -> Iterator[str]:
                 yield f"W4 {life.run.run_id} waits for {target.run_id}, which has ended"
 
 
-# --- O: what stands over a run -----------------------------------------------------------------------
+# --- S: signals ---------------------------------------------------------------------------------------
 
 
-def _wrong_standing(life: Life) -> Iterator[str]:
-    """All that could still cancel it, and nothing once it has ended or was asked to stop."""
-    run = life.run
-    deadlines = [one.deadline_at for one in life.standing if one.path == DEADLINE_PATH]
-    topics = {one.ix: [one.target, one.entity] for one in life.standing if one.kind == "topic"}
-    if run.status in TERMINAL or run.cancel_requested:
-        if life.standing:
-            yield f"O1 {run.status}, and still watched over"
-        return
-    if list(topics.items()) != list(enumerate(msgspec.json.decode(run.cancel_on or "[]"))):
-        yield f"O2 {run.cancel_on} cancels it, and {topics} is watched"
-    # A deadline that had passed when the run was retried binds it no more.
-    may_be_over = run.generation > 0 or any(one.kind == "retry" for one in life.steps)
-    if deadlines != [run.deadline_at] and (deadlines or (run.deadline_at and not may_be_over)):
-        yield f"O3 its deadline is {run.deadline_at}, and {deadlines} is watched"
-
-
-# --- S, B: signals and slots -------------------------------------------------------------------------
-
-
-def _wrong_buffer(life: Life) -> Iterator[str]:
-    slots = Counter((one.name, one.path) for one in life.signals if one.policy == "latest")
-    for slot, count in slots.items():
-        if count > 1:
-            yield f"B1 {count} signals in the one slot of {slot}"
-    positions = [one.position for one in life.signals]
-    if positions != sorted(positions):
-        yield "S1 the buffer is not in the order of acceptance"
-
-
-async def _wrong_dispositions(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_dispositions(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     """S1: a signal is in one place only: the buffer, the dead letters, or decided on the ledger.
 
     Only what was refused or left where it had been delivered is a letter beside the fact of its delivery.
@@ -279,7 +96,7 @@ async def _wrong_ledger(store: Store) -> AsyncIterator[str]:
         yield "L5 two events have one id"
 
 
-async def _wrong_topics(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_topics(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     """Nobody waits for an event that is there, unless fan-out is on its way; what ended a wait is what it stores."""
     events = await everything(store.events)
     by_id = {one.event_id: one for one in events}
@@ -287,43 +104,26 @@ async def _wrong_topics(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     on_their_way = (await store.look()).fan_out
     for life in lives:
         for step in life.steps:
-            won = _won(step)
+            ended_by = won(step)
             event = by_id.get(step.taken_id or "")
             if event is not None and event.recorded_at > (step.recorded_at or 0):
                 continue  # its id was used anew, after retention had taken the one that ended the wait
-            if won is not None and won.kind == "topic" and event is not None:
+            if ended_by is not None and ended_by.kind == "topic" and event is not None:
                 given = event.payload if step.error is None else None  # its filter failed on it
-                if (event.type, given) != (won.target, step.value):
+                if (event.type, given) != (ended_by.target, step.value):
                     yield f"W6 {life.run.run_id} has another value at {step.path} than its event"
         for watcher in (*life.watchers, *life.standing):
             if watcher.after > newest:
                 yield f"W7 {life.run.run_id} waits for what comes after {watcher.after}, not written yet"
-            missed = [one for one in events if watcher.kind == "topic" and _ends(one, watcher)]
+            missed = [one for one in events if watcher.kind == "topic" and ends(one, watcher)]
             if missed and not on_their_way:
                 yield f"W4 {life.run.run_id} waits at {watcher.path} for {missed[0].event_id}, which is there"
-
-
-def _won(step: StepRecord) -> Condition | None:
-    """The condition that ended a wait which counts."""
-    if step.wait is None or step.winner is None or step.state != "done":
-        return None
-    return _decode_spec(step.wait).on[step.winner]
-
-
-def _ends(event: EventRecord, watcher: WatcherRecord) -> bool:
-    return (
-        event.type == watcher.target
-        and event.position > watcher.after
-        and watcher.entity in ("", entity_text(event.entity_type, event.entity_id))
-        and (watcher.deadline_at is None or event.recorded_at <= watcher.deadline_at)
-        and not event.repeated
-    )
 
 
 # --- Q: queues ---------------------------------------------------------------------------------------
 
 
-async def _wrong_queues(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_queues(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     """An item is in one place only: its queue, the dead letters, or the one wait that took it."""
     places: Counter[str | None] = Counter()
     sizes = await store.queues()
@@ -336,8 +136,8 @@ async def _wrong_queues(store: Store, lives: list[Life]) -> AsyncIterator[str]:
     places.update(one.dead_letter_id for one in letters if one.kind == "item")
     for life in lives:
         for step in life.steps:
-            won = _won(step)
-            if won is not None and won.kind == "queue":
+            ended_by = won(step)
+            if ended_by is not None and ended_by.kind == "queue":
                 places[step.taken_id] += 1
         for watcher in life.watchers:
             if watcher.kind == "queue" and watcher.deadline_at is None and watcher.target in sizes:
@@ -395,7 +195,7 @@ async def _wrong_schedules(store: Store) -> AsyncIterator[str]:
 # --- P: pools ----------------------------------------------------------------------------------------
 
 
-async def _wrong_pools(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_pools(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     """What indexes say of slots and lines is what the runs say."""
     runs = [life.run for life in lives]
     pools = {one.name: one for one in await store.pools()}
@@ -429,7 +229,7 @@ async def _wrong_pools(store: Store, lives: list[Life]) -> AsyncIterator[str]:
 # --- M: streams --------------------------------------------------------------------------------------
 
 
-async def _wrong_streams(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_streams(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     """Positions are dense to the end, what is kept is within its bounds, and nothing belongs to a run that is gone."""
     counts = await store.counts()
     streams = items = 0
@@ -459,27 +259,7 @@ async def _wrong_streams(store: Store, lives: list[Life]) -> AsyncIterator[str]:
 # --- H: what people are asked ------------------------------------------------------------------------
 
 
-def _wrong_beside(life: Life) -> Iterator[str]:
-    """An alarm stands beside an open approval, and rings in time; what was set aside is of a run that is not parked."""
-    asking = {(one.path, one.ix): one for one in life.watchers if one.kind == "approval"}
-    alarms = {(one.path, one.ix - 1000): one for one in life.beside if one.kind == "alarm"}
-    for at in alarms.keys() - asking.keys():
-        yield f"H1 an alarm at {at}, where nothing is asked"
-    for at, watcher in asking.items():
-        due_at = alarm_at(decode_asks(watcher.asks))
-        alarm = alarms.get(at)
-        if due_at != (None if alarm is None else alarm.deadline_at):
-            yield f"H1 the alarm at {at} rings at {alarm}, and should at {due_at}"
-    living = {one.path: one for one in life.living}
-    for one in life.beside:
-        step = living.get(one.path)
-        if step is None or step.state != "open" or one.generation != life.run.generation:
-            yield f"H2 {one.kind} at {one.path}, where the run does not wait"
-        if one.kind == "asked" and life.run.status in PARKED:
-            yield f"H2 {life.run.status}, and what it asks at {one.path} is set aside"
-
-
-async def _wrong_approvals(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_approvals(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     """The inbox has what is open, oldest first; and each that was requested is open or was closed once."""
     rows = [
         one
@@ -512,7 +292,7 @@ _opening_or_closing = {
 }
 
 
-async def _wrong_backlog(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_backlog(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     """What may be claimed, by workflow and version, is what the runs say."""
     ready: dict[tuple[str, int], list[int]] = {}
     for run in (life.run for life in lives):
@@ -524,7 +304,7 @@ async def _wrong_backlog(store: Store, lives: list[Life]) -> AsyncIterator[str]:
         yield f"L1 {shown} may be claimed, they say, and there is {there}"
 
 
-async def _wrong_counts(store: Store, lives: list[Life]) -> AsyncIterator[str]:
+async def _wrong_counts(store: Store, lives: list[Parts]) -> AsyncIterator[str]:
     counts = await store.counts()
     shown = {
         "runs": len(lives),

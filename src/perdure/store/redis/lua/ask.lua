@@ -908,6 +908,19 @@ function ask.streams(run)
     return found
 end
 
+-- The same as they are, be it wrong: its name, how far it has come, the places of the first and the last item, how many.
+function ask.streams_kept(run)
+    local found = {}
+    local flat = call('HGETALL', prefix .. 'streams:' .. run)
+    for nth = 1, #flat, 2 do
+        local key = prefix .. 'stream:' .. run .. '\0' .. flat[nth]
+        local first = call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+        local last = call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+        table.insert(found, {flat[nth], flat[nth + 1], first and first[1] or '0', last and last[1] or '0', call('XLEN', key)})
+    end
+    return found
+end
+
 -- Those that hold something, and how many items. Some may be named twice.
 function walks.queues(limit, places)
     if left <= 0 then
