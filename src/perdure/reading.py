@@ -382,12 +382,13 @@ class Reading:
         dry_run: bool = True,
         rate: float | None = None,
         only_if_no_run: bool = True,
+        progress: Callable[[int], None] | None = None,
     ) -> Replayed:
         """Fire a window of the ledger anew, into a consumer by name or a fresh handler; its cursor does not move.
 
         The window: positions, both inclusive, or times, from `since` to before `until`. With `dry_run` it only
         counts. `rate` is events per second. `only_if_no_run=False` starts runs, and calls handlers with dedupe, also
-        for what was dealt with before.
+        for what was dealt with before. `progress` is called with how many events are done by then.
         """
         return await replay(
             self._bench(),
@@ -398,6 +399,7 @@ class Reading:
             dry_run=dry_run,
             rate=rate,
             only_if_no_run=only_if_no_run,
+            progress=progress,
         )
 
     def _bench(self) -> Bench:

@@ -74,6 +74,7 @@ async def replay(
     dry_run: bool,
     rate: float | None,
     only_if_no_run: bool,
+    progress: Callable[[int], None] | None = None,
 ) -> Replayed:
     """Fire a window anew; see `App.replay`."""
     checked_flag("dry_run", dry_run)
@@ -89,6 +90,8 @@ async def replay(
         else:
             await pace.wait_for(len(records))
             await target.fire(records)
+        if progress is not None:
+            progress(by_type.total())
     return Replayed(
         dry_run=dry_run, events=by_type.total(), by_type=dict(by_type), **target.counts()
     )

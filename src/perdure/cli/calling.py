@@ -1,0 +1,249 @@
+"""From a line of the shell to a small function, and from whatever it did to an exit code.
+
+A command is an async function of a `Scene` and of its own arguments; `command` gives it the options that all have
+(where, --json, --debug), opens the place, and tells what went wrong in the words of the library. No traceback, unless
+one asks.
+"""
+
+import asyncio
+import inspect
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from typer.core import TyperGroup
+
+from perdure.cli import exits
+from perdure.cli.places import Place, opened, resolved
+from perdure.cli.processes import loop_factory
+from perdure.cli.showing import Out, gone, plain
+from perdure.errors import PerdureError
+from perdure.model.limits import BadValue, unsaid
+
+Function = Callable[..., Awaitable[int | None]]
+
+
+class Root(msgspec.Struct, kw_only=True):
+    """What was said before the name of the command."""
+
+    place: Place
+    json: bool
+    debug: bool
+
+
+class Scene:
+    """What a command works with. `verbs` are those of an App, or of a Client, which are the same."""
+
+    def __init__(self, place: Place, out: Out, *, debug: bool, yes: bool = False) -> None:
+        self.place = place
+        self.out = out
+        self.debug = debug
+        self.yes = yes
+        self.verbs: Any = None
+
+    @property
+    def is_remote(self) -> bool:
+        return self.place.is_remote
+
+    def here(self, verb: str) -> Any:
+        """A verb that a server may not have; raises BadValue if so."""
+        found = getattr(self.verbs, verb, None)
+        if found is None:
+            raise BadValue(
+                f"`{verb}`", unsaid, "is not there over HTTP: give the URL of the store itself"
+            )
+        return found
+
+    def confirm(self, what: str) -> None:
+        """Ask before something that cannot be undone. Where nobody can be asked, --yes must have been said."""
+        if self.yes:
+            return
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(
+                f"this would {what}; where nobody can be asked, say so with --yes"
+            )
+        if not typer.confirm(f"{plain(what[:1].upper() + what[1:])}?", err=True):
+            self.out.note("nothing was done")
+            raise typer.Exit(exits.REFUSED)
+
+
+# --- options that all have ---
+
+_where = "Where"
+_options: Final[dict[str, tuple[Any, Any]]] = {
+    "url": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--url",
+                metavar="URL",
+                help="The store (sqlite:///file.db, postgresql://…, redis://…) or a server (http://…). PERDURE_URL",
+            ),
+        ],
+        None,
+    ),
+    "app": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--app", metavar="MODULE:APP", help="The app whose store it is. PERDURE_APP"
+            ),
+        ],
+        None,
+    ),
+    "namespace": (
+        Annotated[
+            str | None,
+            typer.Option("--namespace", metavar="NAME", help="Within the store. PERDURE_NAMESPACE"),
+        ],
+        None,
+    ),
+    "token": (
+        Annotated[
+            str | None,
+            typer.Option("--token", metavar="TOKEN", help="For a server; better in PERDURE_TOKEN"),
+        ],
+        None,
+    ),
+    "json": (Annotated[bool, typer.Option("--json", help="JSON on the standard output")], False),
+    "debug": (Annotated[bool, typer.Option("--debug", help="Tracebacks of errors")], False),
+    "yes": (Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")], False),
+}
+_of_places: Final = ("url", "app", "namespace", "token")
+_of_all: Final = ("json", "debug")
+
+
+def root(
+    url: str | None,
+    app: str | None,
+    namespace: str | None,
+    token: str | None,
+    json: bool,
+    debug: bool,
+) -> Root:
+    return Root(place=Place(url, app, namespace, token), json=json, debug=debug)
+
+
+def parameters(*names: str) -> list[inspect.Parameter]:
+    """Options of this name, as typer reads them from a signature."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(name, keyword, annotation=_options[name][0], default=_options[name][1])
+        for name in names
+    ]
+
+
+def command(
+    group: typer.Typer,
+    name: str,
+    *,
+    opens: bool = True,
+    places: bool = True,
+    destroys: bool = False,
+    stays: bool = False,
+) -> Callable[[Function], Function]:
+    """Make a function a command.
+
+    `opens`: it is handed open verbs; `places`: it has the options that say where; `destroys`: it has --yes, and asks
+    before it acts; `stays`: it runs for long, on the quicker event loop if that is installed.
+    """
+
+    def define(function: Function) -> Function:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        names = (*(_of_places if places else ()), *_of_all, *(("yes",) if destroys else ()))
+
+        def called(*, ctx: typer.Context, **given: Any) -> None:
+            scene = _scene(ctx, {one: given.pop(one) for one in names})
+            code = _ended(function, scene, given, opens=opens, stays=stays)
+            if code:
+                raise typer.Exit(code)
+
+        first = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        every = [first, *own, *parameters(*names)]
+        called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in every}
+        called.__doc__ = function.__doc__
+        group.command(name)(called)
+        return function
+
+    return define
+
+
+def _scene(ctx: typer.Context, said: dict[str, Any]) -> Scene:
+    before: Root = ctx.obj
+    place = Place(*(said.get(one) for one in _of_places))
+    return Scene(
+        resolved(place, before.place),
+        Out(json=said["json"] or before.json),
+        debug=said["debug"] or before.debug,
+        yes=said.get("yes", False),
+    )
+
+
+# --- one command, from its beginning to its end ---
+
+
+def _ended(
+    function: Function,
+    scene: Scene,
+    given: dict[str, Any],
+    *,
+    opens: bool,
+    stays: bool,
+) -> int:
+    async def main() -> int:
+        async with AsyncExitStack() as stack:
+            if opens:
+                scene.verbs = await stack.enter_async_context(opened(scene.place))
+            return await function(scene, **given) or exits.OK
+
+    try:
+        with asyncio.Runner(loop_factory=loop_factory() if stays else None) as runner:
+            return runner.run(main())
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        gone()
+        return exits.OK
+    except (PerdureError, TimeoutError, OSError, ModuleNotFoundError) as error:
+        if scene.debug:
+            traceback.print_exc()
+        tell_error(scene.out, error)
+        return exits.code_of(error, opened=scene.verbs is not None)
+
+
+def tell_error(out: Out, error: Exception) -> None:
+    """Why nothing came of it, to the standard error: in words, or as the problem that the HTTP API tells."""
+    if out.json and isinstance(error, PerdureError):
+        from perdure.http.problems import problem_of
+
+        sys.stderr.buffer.write(msgspec.json.encode(problem_of(error)) + b"\n")
+        sys.stderr.flush()
+    else:
+        out.note(f"perdure: {str(error) or type(error).__name__}")
+
+
+# --- groups ---
+
+
+class Listing(TyperGroup):
+    """A group that lists, if nothing else is said: `perdure pools` is `perdure pools list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def group(
+    program: typer.Typer, name: str, says: str, cls: type[TyperGroup] = Listing
+) -> typer.Typer:
+    """A group of commands."""
+    made = typer.Typer(name=name, help=says, cls=cls, rich_markup_mode=None, no_args_is_help=False)
+    program.add_typer(made)
+    return made

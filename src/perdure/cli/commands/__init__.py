@@ -1,0 +1,1 @@
+"""The commands, by what they are about. Each module adds its own to the program."""

@@ -1,0 +1,157 @@
+"""`perdure worker`, `serve`, `dev`: processes that stay until they are told to go.
+
+SIGTERM and Ctrl-C end them in order: step bodies end, runs are handed back, streams are closed. A second one ends them
+at once. `dev` starts a process of its own that does the work, and starts it anew whenever a file changes.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli import exits
+from perdure.cli.calling import Scene, command
+from perdure.cli.places import Place, local_app
+from perdure.cli.processes import Stop, set_up_logging
+
+Target = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app for `app` in shop.py")
+]
+Level = Annotated[
+    str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+]
+LogJson = Annotated[
+    bool, typer.Option("--log-json", help="A line of JSON for each line of the log")
+]
+Host = Annotated[str, typer.Option("--host", help="Beyond this machine only with PERDURE_TOKENS")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes one that is free")]
+
+
+def add(program: typer.Typer) -> None:
+    command(program, "dev", opens=False, stays=True)(dev)
+    command(program, "worker", opens=False, stays=True)(worker)
+    command(program, "serve", opens=False, stays=True)(serve)
+
+
+async def worker(
+    scene: Scene, target: Target, log_level: Level = "info", log_json: LogJson = False
+) -> int:
+    """Execute runs until SIGTERM or Ctrl-C; steps in flight end, runs are handed back."""
+    set_up_logging(log_level, as_json=log_json)
+    app = local_app(_at(scene.place, target), worker=True)
+    with Stop.on_signals() as stop:
+        async with app:
+            names = sorted({one.name for one in app.registry.all()})
+            _banner(scene, {"worker": repr(app), "workflows": names})
+            await stop.wait()
+    return stop.code
+
+
+async def serve(
+    scene: Scene,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE:APP", help="Without one: the store of --url, and no worker"),
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the API")] = False,
+    log_level: Level = "info",
+    log_json: LogJson = False,
+) -> int:
+    """The HTTP API, and with an app a worker beside it, until SIGTERM or Ctrl-C."""
+    set_up_logging(log_level, as_json=log_json)
+    place = scene.place if target is None else _at(scene.place, target)
+    app = local_app(place, worker=place.app is not None and not no_worker)
+    return await _serve(scene, app, host, port)
+
+
+async def _serve(scene: Scene, app: Any, host: str, port: int) -> int:
+    from perdure import http
+
+    http._server()  # says which extra is missing
+    from perdure.http import serving
+
+    def listening(url: str) -> None:
+        has_worker = app._settings.worker
+        names = sorted({one.name for one in app.registry.all()})
+        _banner(
+            scene,
+            {
+                "url": url,
+                "api": f"{url}/api/v1/openapi.json",
+                "worker": has_worker,
+                "workflows": names,
+            },
+        )
+
+    with Stop.on_signals() as stop:
+        await serving.serve(app, host=host, port=port, stop=stop.event, listening=listening)
+    return stop.code
+
+
+def _at(place: Place, target: str) -> Place:
+    return place._replace(app=target)
+
+
+def _banner(scene: Scene, facts: dict[str, Any]) -> None:
+    if scene.out.json:
+        scene.out.line({**facts, "pid": os.getpid()})
+        return
+    scene.out.facts({**facts, "pid": os.getpid()})
+    scene.out.say("Ctrl-C stops it")
+
+
+# --- while one writes code ---
+
+
+async def dev(
+    scene: Scene,
+    target: Target,
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    watch: Annotated[
+        list[Path] | None, typer.Option("--watch", help="Where Python files are watched; else here")
+    ] = None,
+    no_reload: Annotated[
+        bool, typer.Option("--no-reload", help="Do not start anew on changes")
+    ] = False,
+    log_level: Level = "info",
+    log_json: LogJson = False,
+) -> int:
+    """Worker and HTTP API in one process, started anew whenever a Python file changes."""
+    if not no_reload and not _can_watch():
+        scene.out.note(
+            "perdure: files are not watched: that needs `pip install watchfiles` (or perdure[standard])"
+        )
+        no_reload = True
+    if no_reload:
+        set_up_logging(log_level, as_json=log_json)
+        return await _serve(scene, local_app(_at(scene.place, target), worker=True), host, port)
+    from perdure.cli.reloading import Reloader
+
+    options = [*_options(scene), "--host", host, "--port", str(port), "--log-level", log_level]
+    line = [sys.executable, "-m", "perdure.cli", "serve", target, *options]
+    with Stop.on_signals() as stop:
+        reloader = Reloader([*line, "--log-json"] if log_json else line, scene.out.note)
+        await reloader.run(watch or [Path(".")], stop)
+    return exits.INTERRUPTED if stop.code == exits.INTERRUPTED else exits.OK
+
+
+def _options(scene: Scene) -> list[str]:
+    place = scene.place
+    said = {"--url": place.url, "--namespace": place.namespace}
+    options = [part for name, value in said.items() if value is not None for part in (name, value)]
+    return [
+        *options,
+        *(["--json"] if scene.out.json else []),
+        *(["--debug"] if scene.debug else []),
+    ]
+
+
+def _can_watch() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("watchfiles") is not None

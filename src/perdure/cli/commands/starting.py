@@ -1,0 +1,114 @@
+"""`perdure init`: a project to begin with. `perdure start`: a run, by the name of its workflow."""
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perdure.cli import exits, values
+from perdure.cli.calling import Scene, command
+from perdure.cli.commands.runs import tell_result
+from perdure.model.limits import BadValue
+
+# What it is called in the project, and what in the package, where tools would take it for code of ours.
+_files = {
+    "app.py": "app.py.txt",
+    "README.md": "README.md.txt",
+    "tests/test_app.py": "test_app.py.txt",
+    ".gitignore": "gitignore.txt",
+}
+
+
+def add(program: typer.Typer) -> None:
+    command(program, "init", opens=False, places=False)(init)
+    command(program, "start")(start)
+
+
+async def init(
+    scene: Scene,
+    directory: Annotated[Path, typer.Argument(help="Where; it is made if it is not there")] = Path(
+        "."
+    ),
+) -> None:
+    """Make a small project: a workflow that waits for an approval, its tests, a README."""
+    taken = [name for name in _files if (directory / name).exists()]
+    if taken:
+        raise BadValue(
+            "directory", str(directory), f"has {', '.join(taken)} already; nothing was written"
+        )
+    starter = resources.files("perdure.cli") / "starter"
+    for name, source in _files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text((starter / source).read_text(encoding="utf-8"), encoding="utf-8")
+    written = [str(directory / name) for name in _files]
+    step_in = "" if directory == Path(".") else f"cd {directory} && "
+    scene.out.tell(
+        {"written": written},
+        "\n".join([*(f"wrote {one}" for one in written), "", f"now: {step_in}perdure dev app:app"]),
+    )
+
+
+async def start(
+    scene: Scene,
+    workflow: Annotated[str, typer.Argument(help="The name of a workflow that the store knows")],
+    input: Annotated[
+        list[values.Json] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            parser=values.json_value,
+            metavar="JSON",
+            help="An argument of the workflow; say it once for each. JSON, @file.json, or -",
+        ),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The run's id; the same gives the same run")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The same key gives the same run")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE")] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", metavar="TYPE/ID", help="What it is about")
+    ] = None,
+    start_at: Annotated[
+        str | None, typer.Option("--start-at", metavar="WHEN", help="A time, or a span such as 2h")
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="WHEN", help="Cancelled then, if it has not ended"),
+    ] = None,
+    pool: Annotated[str | None, typer.Option("--pool")] = None,
+    pool_key: Annotated[str, typer.Option("--pool-key")] = "",
+    priority: Annotated[int, typer.Option("--priority")] = 0,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end and give the result")
+    ] = False,
+    timeout: Annotated[  # noqa: ASYNC109 (the API's word)
+        str | None,
+        typer.Option("--timeout", metavar="SPAN", help="With --wait: not longer than this"),
+    ] = None,
+) -> int:
+    """Start a run, or find it: the same id or key gives the run that exists."""
+    if timeout is not None and not wait:
+        raise typer.BadParameter("--timeout says nothing without --wait")
+    run = await scene.verbs.start(
+        workflow,
+        *(one.value for one in input or ()),
+        id=id,
+        key=key,
+        tags=values.tags(tag),
+        entity=entity,
+        start_at=None if start_at is None else values.moment(start_at),
+        deadline=None if deadline is None else values.moment(deadline),
+        pool=pool,
+        pool_key=pool_key,
+        priority=priority,
+    )
+    if wait:
+        return await tell_result(scene, run, timeout)
+    known = "" if run.created else " (it was there already)"
+    scene.out.tell({"id": run.id, "created": run.created}, f"{run.id}{known}")
+    return exits.OK

@@ -1,0 +1,161 @@
+"""`perdure runs watch`: runs as they change, or one run until it has ended.
+
+It looks now and then, and shows what is other than before: a live table on a terminal, a line for each change
+elsewhere.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli import exits
+from perdure.cli.calling import Scene, command
+from perdure.cli.commands.runs import RUNS, STEPS, WAITS, Status, Workflow
+from perdure.cli.showing import cell, console, rich_table, when
+from perdure.model.duration import parse_duration
+from perdure.model.status import TERMINAL
+
+
+def add(runs: typer.Typer) -> None:
+    command(runs, "watch")(watch)
+
+
+async def watch(
+    scene: Scene,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="One run, until it has ended")
+    ] = None,
+    workflow: Workflow = None,
+    status: Status = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many runs")] = 20,
+    every: Annotated[
+        str, typer.Option("--every", metavar="SPAN", help="How often to look")
+    ] = "500ms",
+) -> int:
+    """Watch the newest runs; or one run, step by step, until it has ended (exit 1 if it did not complete)."""
+    every_s = parse_duration(every, "--every") / 1_000_000
+    if run_id is None:
+        await _watch_all(scene, every_s, limit, workflow=workflow, status=status or None)
+        return exits.OK
+    ended = await _watch_one(scene, run_id, every_s)
+    return exits.OK if ended == "completed" else exits.REFUSED
+
+
+class _Screen:
+    """A live table on a terminal; nothing elsewhere."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._live: Any = None
+        if scene.out.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=console(), auto_refresh=False, vertical_overflow="visible")
+
+    def __enter__(self) -> "_Screen":
+        (self._live or nullcontext()).__enter__()
+        return self
+
+    def __exit__(self, *about: Any) -> None:
+        (self._live or nullcontext()).__exit__(*about)
+
+    @property
+    def is_live(self) -> bool:
+        return self._live is not None
+
+    def show(self, *parts: Any) -> None:
+        from rich.console import Group
+
+        self._live.update(Group(*parts), refresh=True)
+
+
+async def _looks(every_s: float, look: Any) -> AsyncIterator[Any]:
+    """What a look gives, whenever that is something else."""
+    seen: Any = None
+    while True:
+        now = await look()
+        if now != seen:
+            seen = now
+            yield now
+        await asyncio.sleep(every_s)
+
+
+# --- all ---
+
+
+async def _watch_all(scene: Scene, every_s: float, limit: int, **wanted: Any) -> None:
+    told: dict[str, Any] = {}
+
+    async def look() -> list[Any]:
+        found: list[Any] = (await scene.verbs.runs(limit=limit, **wanted)).items
+        return found
+
+    with _Screen(scene) as screen:
+        async for runs in _looks(every_s, look):
+            if screen.is_live:
+                screen.show(_table(RUNS, runs))
+                continue
+            for one in reversed(runs):
+                if told.get(one.id) != one:
+                    told[one.id] = one
+                    _tell_run(scene, one)
+
+
+def _tell_run(scene: Scene, run: Any) -> None:
+    if scene.out.json:
+        scene.out.line({"run": run})
+    else:
+        scene.out.say(f"{cell(run.created_at)}  {run.id}  {run.workflow}  {run.status}")
+
+
+# --- one ---
+
+
+async def _watch_one(scene: Scene, run_id: str, every_s: float) -> str:
+    run = scene.verbs.run(run_id)
+    told: set[Any] = set()
+
+    async def look() -> tuple[Any, Any, Any]:
+        # The run before its steps: of one that has ended all steps are there.
+        return await run.info(), await run.history(), await run.waiting()
+
+    with _Screen(scene) as screen:
+        status = ""
+        async for info, steps, waits in _looks(every_s, look):
+            if screen.is_live:
+                screen.show(*_one(info, steps, waits))
+            else:
+                for step in steps:
+                    _tell_step(scene, step, told)
+                if info.status != status:
+                    _tell_run(scene, info)
+            status = info.status
+            if status in TERMINAL:
+                break
+    return status
+
+
+def _one(info: Any, steps: Any, waits: Any) -> list[Any]:
+    from rich.text import Text
+
+    head = f"{info.id}  {info.workflow}  {info.status}  began {when(info.created_at)}"
+    parts = [Text(cell(head), style="bold"), _table(STEPS[:6], steps)]
+    return [*parts, Text("waits for"), _table(WAITS[1:6], waits)] if waits else parts
+
+
+def _tell_step(scene: Scene, step: Any, told: set[Any]) -> None:
+    at = (step.generation, step.path, step.status, step.attempt)
+    if at in told:
+        return
+    told.add(at)
+    if scene.out.json:
+        scene.out.line({"step": step})
+    else:
+        shown = cell(STEPS[4].get(step))
+        scene.out.say(f"{step.path}  {step.kind}  {step.status}  attempt {step.attempt}  {shown}")
+
+
+def _table(columns: Any, rows: Any) -> Any:
+    return rich_table(columns, [[cell(one.get(row)) for one in columns] for row in rows])

@@ -1,0 +1,68 @@
+"""An app by its name: `module:app`, as a user writes it.
+
+The module is looked for in the current directory first. What its own code raises is told with its own lines, and none
+of ours.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.app import App
+from perdure.cli.places import Place
+from perdure.model.limits import BadValue, check_name
+
+
+def load_app(target: str) -> App:
+    """The App that `module:name` names; without a name it is `app`."""
+    module_name, _, name = target.partition(":")
+    if module_name.endswith(".py") or "/" in module_name:
+        raise BadValue(
+            "app", target, "is a path; name the module: `perdure worker shop:app` for shop.py"
+        )
+    found: Any = _imported(module_name, target)
+    for part in (name or "app").split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise BadValue("app", target, f"{module_name} has no {part!r}") from None
+    if not isinstance(found, App):
+        raise BadValue("app", target, f"is a {type(found).__name__}, not an App")
+    return found
+
+
+def _imported(module_name: str, target: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module_name.split(".")[0] == error.name.split(".")[0]:
+            raise BadValue(
+                "app", target, f"there is no module {error.name!r}; looked in {here} and sys.path"
+            ) from None
+        raise BadValue("app", target, _told(error)) from error
+    except Exception as error:
+        raise BadValue("app", target, _told(error)) from error
+
+
+def _told(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if "importlib" not in one.filename and one.filename != __file__]
+    lines = [*traceback.format_list(own), *traceback.format_exception_only(error)]
+    return "could not be imported:\n" + "".join(lines).rstrip()
+
+
+def placed(app: App, place: Place, *, worker: bool) -> App:
+    """The same app, elsewhere if it was said so. Not a copy: code of the user may use the one that it knows."""
+    if place.url is not None:
+        app.url = place.url
+    if place.namespace is not None:
+        app.namespace = check_name("namespace", place.namespace)
+    app._settings = replace(app._settings, worker=worker)
+    return app

@@ -1,0 +1,112 @@
+"""What processes that stay have in common: how they are told to stop, their log, their event loop."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import typer
+
+from perdure.cli import exits
+
+# Set for a process whose parent holds its standard input: when that ends, so does the parent, however it ended.
+LIFELINE_VARIABLE: Final = "PERDURE_LIFELINE"
+_levels: Final = ("debug", "info", "warning", "error")
+
+
+class Stop:
+    """Told by a signal that it is time to go. The second signal ends the process at once."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.code = exits.OK
+
+    async def wait(self) -> None:
+        await self.event.wait()
+
+    def tell(self, code: int = exits.OK) -> None:
+        if self.event.is_set():
+            os._exit(code or 1)
+        self.code = code
+        self.event.set()
+
+    @classmethod
+    @contextlib.contextmanager
+    def on_signals(cls) -> Iterator["Stop"]:
+        """One that hears SIGTERM and Ctrl-C, and the end of the process that holds us by a lifeline."""
+        stop = cls()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, stop.tell)
+        loop.add_signal_handler(signal.SIGINT, stop.tell, exits.INTERRUPTED)
+        holds = bool(os.environ.get(LIFELINE_VARIABLE))
+        if holds:
+            loop.add_reader(sys.stdin.fileno(), _let_go, loop, stop)
+        try:
+            yield stop
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            if holds:
+                loop.remove_reader(sys.stdin.fileno())
+
+
+def _let_go(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
+    if not os.read(sys.stdin.fileno(), 1):
+        loop.remove_reader(sys.stdin.fileno())
+        if not stop.event.is_set():
+            stop.tell()
+
+
+# --- log ---
+
+
+class _JsonLines(logging.Formatter):
+    """Each record as a line of JSON: time, level, logger, message, and whatever was given as `extra`."""
+
+    _known: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        told |= {name: one for name, one in vars(record).items() if name not in self._known}
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
+
+
+def set_up_logging(level: str, *, as_json: bool) -> None:
+    """The log of this process, to the standard error."""
+    if level.lower() not in _levels:
+        raise typer.BadParameter(
+            f"{level!r} is none of {', '.join(_levels)}", param_hint="--log-level"
+        )
+    handler = logging.StreamHandler(sys.stderr)
+    words = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    handler.setFormatter(_JsonLines() if as_json else logging.Formatter(words))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if level.lower() != "debug":
+        # Each start and stop of it is told by us.
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+# --- loop ---
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The quicker event loop, if it is installed."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,241 @@
+"""What is written: tables and lines for people, JSON for programs.
+
+To a terminal goes what rich makes of it; anywhere else plain columns, no colours, and no line is broken or cut, so that
+`grep` and `awk` find what is there. What users have stored never reaches the terminal as a control character. JSON is
+one document, or a line each where things come one after the other; it says all there is, in the forms of the HTTP API.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any, Final, NamedTuple
+
+import msgspec
+
+from perdure.model.codec import Unencodable, codec_for
+
+_controls: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+_styles: Final = {
+    "completed": "green",
+    "ok": "green",
+    "failed": "red",
+    "error": "red",
+    "refused": "red",
+    "degraded": "red",
+    "cancelled": "yellow",
+    "terminated": "yellow",
+    "paused": "yellow",
+    "warning": "yellow",
+    "running": "cyan",
+    "waiting": "blue",
+    "sleeping": "blue",
+}
+_cell_chars_max: Final = 200
+_untyped = codec_for(Any)
+
+
+class Column(NamedTuple):
+    """A column of a table. `whole`: it is copied by people, so it is never broken."""
+
+    title: str
+    get: Callable[[Any], Any]
+    whole: bool = False
+
+
+# --- values as text ---
+
+
+def plain(text: str) -> str:
+    """Without what a terminal would obey."""
+    return _controls.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def cell(value: Any) -> str:
+    """A value as one cell shows it."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            text = value
+        case datetime():
+            text = when(value)
+        case timedelta():
+            text = span(value.total_seconds())
+        case list() | tuple() if all(isinstance(one, str) for one in value):
+            text = ", ".join(value)
+        case _:
+            text = json_line(value)
+    return plain(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def short(value: Any) -> str:
+    """A payload in a table: its beginning; --json and `show` have all of it."""
+    text = json_line(value)
+    return text if len(text) <= _cell_chars_max else text[: _cell_chars_max - 1] + "…"
+
+
+def when(moment: datetime, now: datetime | None = None) -> str:
+    """In the zone of this machine, and how long ago or from now on that is."""
+    now = now or datetime.now(UTC)
+    seconds = (moment - now).total_seconds()
+    hint = f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({hint})"
+
+
+def span(seconds: float) -> str:
+    """About how long, in the two largest units that say something."""
+    left = round(seconds)
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or "0s"
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON in one line. What JSON lacks is written as the store writes it, else as text."""
+    return msgspec.json.encode(value, enc_hook=_hook).decode()
+
+
+def _hook(value: Any) -> Any:
+    try:
+        return msgspec.Raw(_untyped.encode(value).encode())
+    except Unencodable:
+        return str(value)
+
+
+# --- where it goes ---
+
+
+class Out:
+    """Where a command writes to. `json`: nothing but JSON goes to the standard output."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+
+    @property
+    def is_terminal(self) -> bool:
+        return not self.json and sys.stdout.isatty()
+
+    def document(self, value: Any) -> None:
+        """The one JSON document of a command."""
+        text = msgspec.json.format(json_line(value), indent=2)
+        _write(sys.stdout, text)
+
+    def line(self, value: Any) -> None:
+        """One of many JSON documents, a line each."""
+        _write(sys.stdout, json_line(value))
+
+    def say(self, text: str) -> None:
+        """To people, and so not with --json."""
+        if not self.json:
+            _write(sys.stdout, plain(text))
+
+    def note(self, text: str) -> None:
+        """Beside what was asked for."""
+        _write(sys.stderr, plain(text))
+
+    def tell(self, document: Any, text: str) -> None:
+        """An answer that is short: as a sentence, or as JSON."""
+        if self.json:
+            self.document(document)
+        else:
+            self.say(text)
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Any]) -> None:
+        cells = [[cell(one.get(row)) for one in columns] for row in rows]
+        if self.is_terminal:
+            _rich_table(columns, cells)
+            return
+        for line in aligned([[one.title for one in columns], *cells]):
+            _write(sys.stdout, line)
+
+    def facts(self, facts: dict[str, Any]) -> None:
+        """One thing, a line for each that is known of it."""
+        width = max(map(len, facts), default=0)
+        for name, value in facts.items():
+            if value is not None and value != {} and value != []:
+                _write(sys.stdout, f"{name:<{width}}  {cell(value)}")
+
+    @contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """Called with how many are done by now, it shows that, where somebody looks."""
+        if not sys.stderr.isatty():
+            yield lambda done: None
+            return
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console(sys.stderr)) as shown:
+            task = shown.add_task(what, total=total)
+            yield lambda done: shown.update(task, completed=done)
+
+
+def _write(stream: IO[str], text: str) -> None:
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def console(stream: IO[str] | None = None) -> Any:
+    from rich.console import Console
+
+    return Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Plain columns, two blanks between them; nothing is cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(
+            f"{text:<{width}}" for text, width in zip(row, widths, strict=True)
+        ).rstrip()
+
+
+def rich_table(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for ix, column in enumerate(columns):
+        widest = max([len(column.title), *(len(row[ix]) for row in cells)])
+        if column.whole:
+            table.add_column(column.title, no_wrap=True, min_width=widest)
+        else:
+            table.add_column(column.title, overflow="fold", min_width=min(widest, 10))
+    for row in cells:
+        table.add_row(*(Text(text, style=_styles.get(text, "")) for text in row))
+    return table
+
+
+def _rich_table(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    screen = console()
+    table = rich_table(columns, cells)
+    # Rather wider than the screen, which breaks lines itself, than with an id that is cut.
+    needed = sum((one.min_width or 0) + 1 for one in table.columns)
+    screen.print(
+        table, width=max(screen.width, needed), crop=False, no_wrap=True, overflow="ignore"
+    )
+
+
+def gone() -> None:
+    """Whoever read along has left: nothing more is to be written, not even at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
