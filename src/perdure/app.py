@@ -51,6 +51,7 @@ from perdure.model.outcomes import Accepted, Queued, Refusal, Sent, Started
 from perdure.model.policy import Retry
 from perdure.model.records import WatcherRecord
 from perdure.model.status import Status
+from perdure.observing.traces import current_trace
 from perdure.pooling import Pooling, pool_row, slot_waits
 from perdure.pools import Pool, checked_pools
 from perdure.posting import post
@@ -299,6 +300,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: None = None,
     ) -> RunHandle[R]: ...
     @overload
@@ -315,6 +317,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: Any,
     ) -> Accepted: ...
     async def start(
@@ -332,6 +335,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: Any = None,
     ) -> RunHandle[R] | Accepted:
         """Start a run, or find it: the same id or key gives the run that exists (`created` is False then).
@@ -341,15 +345,17 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         `debounce="5s"` it begins so long after the last call with this key, with the input of that call, and no later
         than `debounce_max` after the first.
         It is in the workflow's own pool unless you name another ("" for none); `pool_key` and `priority` count there.
+        `trace` is a W3C traceparent that it keeps; unless you give one, that of the caller's current span, if any.
         With a `connection` of your own: once you commit, if you do. It is `Accepted`, and `target` the run's id.
         """
         engine = self._engine()
         found = self.registry.of(workflow)
         text, values = encoded_input(found, args)
+        trace = current_trace() if trace is None else trace
         if connection is not None or debounce is not None or debounce_max is not None:
             op = start_op(
                 *(engine, found, text, id, key, tags, entity, start_at, deadline),
-                *(pool, pool_key, priority),
+                *(pool, pool_key, priority, trace),
                 claim=False,
             )
             if debounce is not None:
@@ -363,7 +369,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         else:
             op = start_op(
                 *(engine, found, text, id, key, tags, entity, start_at, deadline),
-                *(pool, pool_key, priority),
+                *(pool, pool_key, priority, trace),
             )
         ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
         outcome = await engine.coordinator.submit(op, listener(engine, op), values)
@@ -394,6 +400,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> tuple[RunHandle[R], Sent]:
         """Find or start the run and signal it, in one commit."""
         engine = self._engine()
@@ -404,7 +411,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking):
         send = await send_op(engine, id, signal, payload, key, None, True)
         start = start_op(
             *(engine, found, text, id, None, tags, entity, None, deadline),
-            *(pool, pool_key, priority),
+            *(pool, pool_key, priority, current_trace() if trace is None else trace),
         )
         ending = engine.coordinator.hub.ending(start.run_id)
         outcome = await engine.coordinator.submit(

@@ -32,6 +32,7 @@ from perdure.model.limits import BadValue, check_entity, check_name
 from perdure.model.outcomes import Accepted, EmitOutcome, Refusal, Taken, Told
 from perdure.model.records import EventRecord
 from perdure.model.topics import Pattern, check_topic, parse_pattern
+from perdure.observing.traces import current_trace
 from perdure.posting import post
 from perdure.store.base import Store
 from perdure.views import (
@@ -137,6 +138,9 @@ class Telling:
         """
         engine = self._engine()
         fact = await _with_cause(engine, Fact(topic=topic, payload=payload, **options))
+        trace = current_trace() if fact.trace is None else None
+        if trace is not None:
+            fact = replace(fact, trace=trace)
         new = _made(engine, fact)
         op = ops.Emit(events=(new,))
         if connection is not None:
@@ -153,11 +157,15 @@ class Telling:
         """
         engine = self._engine()
         made: list[ops.NewEvent | Refused] = []
+        trace = current_trace()
         if not isinstance(events, Iterable):
             raise BadValue("events", events, "are not several: give a list of events")
         for given in events:
             try:
-                made.append(_made(engine, await _with_cause(engine, as_fact(given))))
+                fact = await _with_cause(engine, as_fact(given))
+                if trace is not None and fact.trace is None:
+                    fact = replace(fact, trace=trace)
+                made.append(_made(engine, fact))
             except PerdureError as error:
                 made.append(Refused(error))
         new = [one for one in made if isinstance(one, ops.NewEvent)]
