@@ -53,6 +53,7 @@ from perdure.model.policy import Retry
 from perdure.model.records import WatcherRecord
 from perdure.model.status import Status
 from perdure.named import Called, Catalogue, called, submit
+from perdure.observing.traces import current_trace
 from perdure.pooling import Pooling, pool_row, slot_waits
 from perdure.pools import Pool, checked_pools
 from perdure.posting import post
@@ -314,6 +315,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: None = None,
     ) -> RunHandle[R]: ...
     @overload
@@ -330,6 +332,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: Any,
     ) -> Accepted: ...
     @overload
@@ -349,6 +352,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: None = None,
     ) -> RunHandle[Any]: ...
     @overload
@@ -366,6 +370,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: Any,
     ) -> Accepted: ...
     async def start(
@@ -384,6 +389,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         connection: Any = None,
     ) -> RunHandle[Any] | Accepted:
         """Start a run, or find it: the same id or key gives the run that exists (`created` is False then).
@@ -394,9 +400,11 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         `debounce="5s"` it begins so long after the last call with this key, with the input of that call, and no later
         than `debounce_max` after the first.
         It is in the workflow's own pool unless you name another ("" for none); `pool_key` and `priority` count there.
+        `trace` is a W3C traceparent that it keeps; unless you give one, that of the caller's current span, if any.
         With a `connection` of your own: once you commit, if you do. It is `Accepted`, and `target` the run's id.
         """
         engine = self._engine()
+        trace = current_trace() if trace is None else trace
         if isinstance(workflow, str):
             found, text, values, codec = await called(
                 self.registry, engine.store, workflow, args, version
@@ -406,7 +414,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         if connection is not None or debounce is not None or debounce_max is not None:
             op = start_op(
                 *(engine, found, text, id, key, tags, entity, start_at, deadline),
-                *(pool, pool_key, priority),
+                *(pool, pool_key, priority, trace),
                 claim=False,
             )
             if debounce is not None:
@@ -420,7 +428,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         else:
             op = start_op(
                 *(engine, found, text, id, key, tags, entity, start_at, deadline),
-                *(pool, pool_key, priority),
+                *(pool, pool_key, priority, trace),
             )
         ending = engine.coordinator.hub.ending(op.run_id)  # held from before the run can end
         outcome = await engine.coordinator.submit(op, listener(engine, op), values)
@@ -459,6 +467,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> tuple[RunHandle[R], Sent]: ...
     @overload
     async def signal_with_start(
@@ -476,6 +485,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> tuple[RunHandle[Any], Sent]: ...
     async def signal_with_start(
         self,
@@ -492,6 +502,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> tuple[RunHandle[Any], Sent]:
         """Find or start the run and signal it, in one commit. Where the workflow is a name, the signal may be one."""
         engine = self._engine()
@@ -506,7 +517,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         send = await start_signal_op(engine, found, id, signal, payload, key)
         start = start_op(
             *(engine, found, text, id, None, tags, entity, None, deadline),
-            *(pool, pool_key, priority),
+            *(pool, pool_key, priority, current_trace() if trace is None else trace),
         )
         ending = engine.coordinator.hub.ending(start.run_id)
         outcome = await engine.coordinator.submit(

@@ -77,6 +77,8 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     parent_id: str | None = None
     parent_path: str | None = None
     forked: tuple[Origin, ...] = ()
+    # Left out where there is none: older code refuses what it does not know.
+    trace: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class StepPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,6 +177,7 @@ def _run_part(run: RunRecord) -> RunPart:
         parent_id=run.parent_run_id,
         parent_path=run.parent_path,
         forked=origins_of(run.forked),
+        trace=msgspec.UNSET if run.trace is None else run.trace,
     )
 
 
@@ -259,6 +262,8 @@ def _check_run(run: RunPart) -> None:
     for text in (run.event_id, run.root_id, run.origin):
         if text is not None:
             limits.check_key(text)
+    if run.trace is not msgspec.UNSET:
+        limits.check_trace(run.trace)
     _check_end(run)
     if run.published is not None:
         check_json("published", run.published, dict)
@@ -481,6 +486,7 @@ def run_of(part: RunPart) -> RunRecord:
         pool_key=part.pool_key,
         priority=part.priority,
         forked=origins_text(part.forked),
+        trace=None if part.trace is msgspec.UNSET else part.trace,
     )
 
 

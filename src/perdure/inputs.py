@@ -163,6 +163,7 @@ def new_start(
     pool: Pool | str | None = None,
     pool_key: str = "",
     priority: int = 0,
+    trace: str | None = None,
 ) -> ops.StartRun:
     """A start as it is submitted: nobody owns the run yet. `new_id` is for one that is given no id."""
     entity_type, entity_id = (None, None) if entity is None else check_entity(entity)
@@ -186,6 +187,7 @@ def new_start(
         pool=in_pool,
         pool_key=pool_key and check_pool_key(pool_key),
         priority=priority and check_priority(priority),
+        trace=None if trace is None else limits.check_trace(trace),
     )
 
 

@@ -7,7 +7,6 @@ morning.
 
 import functools
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
@@ -22,6 +21,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name
 from perdure.model.policy import NO_RETRY, Retry
 from perdure.model.records import CancelEntry, SignalEntry, WorkflowRecord
+from perdure.observing.speaking import driven
 from perdure.pools import Pool, checked_pool
 
 P = ParamSpec("P")
@@ -31,19 +31,6 @@ Ts = TypeVarTuple("Ts")
 # What cancels the runs of a workflow: the events of a topic about their own entity, about one that is named, or about
 # what their input says.
 Canceller = Topic[Any] | Waitable[Any] | AboutInput
-
-
-class _Driven(threading.local):
-    """How many `coro.send` of workflow code are under way in this thread (runtime/turn.py counts).
-
-    Not a context variable: workflow code awaits nothing real, so nothing interleaves within a thread, and
-    this costs a tenth of a microsecond.
-    """
-
-    depth = 0
-
-
-driven = _Driven()
 
 
 class Step(Generic[P, R]):
@@ -95,7 +82,7 @@ class Step(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Run the plain function, outside any workflow (in tests, in other steps)."""
-        if driven.depth:
+        if driven.run is not None:
             raise ForeignAwait(
                 f"step {self.name!r} was called directly in workflow code, so its result would not be recorded: "
                 f"use `await ctx.step({self.name}, …)`"

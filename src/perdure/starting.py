@@ -34,6 +34,7 @@ def start_op(
     pool: Pool | str | None = None,
     pool_key: str = "",
     priority: int = 0,
+    trace: str | None = None,
     *,
     claim: bool = True,
 ) -> ops.StartRun:
@@ -45,7 +46,7 @@ def start_op(
     delay = None if start_at is None or at is not None else parse_duration(start_at, "start_at")  # type: ignore[arg-type]
     op = new_start(
         *(engine.ids.ulid, workflow, input, id, key, tags, entity, deadline),
-        *(pool, pool_key, priority),
+        *(pool, pool_key, priority, trace),
     )
     # Nothing may be refused after this: a place that is kept must be given back by the commit.
     worker = engine.worker

@@ -33,6 +33,7 @@ from perdure.model.outcomes import Accepted, EmitOutcome, Refusal, Taken, Told
 from perdure.model.records import EventRecord
 from perdure.model.topics import Pattern, check_topic, parse_pattern
 from perdure.named import Catalogue, submit
+from perdure.observing.traces import current_trace
 from perdure.posting import post
 from perdure.store.base import Store
 from perdure.views import (
@@ -138,6 +139,9 @@ class Telling:
         """
         engine = self._engine()
         fact = await _with_cause(engine, Fact(topic=topic, payload=payload, **options))
+        trace = current_trace() if fact.trace is None else None
+        if trace is not None:
+            fact = replace(fact, trace=trace)
         new = _made(engine, fact)
         op = ops.Emit(events=(new,))
         if connection is not None:
@@ -155,13 +159,16 @@ class Telling:
         """
         engine = self._engine()
         made: list[ops.NewEvent | Refused] = []
+        trace = current_trace()
         if not isinstance(events, Iterable):
             raise BadValue("events", events, "are not several: give a list of events")
         catalogue = Catalogue(engine.store)
         for given in events:
             try:
-                new_one = _made(engine, await _with_cause(engine, as_fact(given)))
-                made.append(await catalogue.checked(new_one))
+                fact = await _with_cause(engine, as_fact(given))
+                if trace is not None and fact.trace is None:
+                    fact = replace(fact, trace=trace)
+                made.append(await catalogue.checked(_made(engine, fact)))
             except PerdureError as error:
                 made.append(Refused(error))
         new = [one for one in made if isinstance(one, ops.NewEvent)]

@@ -121,6 +121,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     pool_key: str | None = None
     priority: int = 0
     in_line_since: datetime | None = None  # for a slot of its pool; `app.waiting` says why
+    trace: str | None = None  # W3C traceparent of what it was started in
 
 
 def run_info(run: RunRecord) -> RunInfo:
@@ -145,6 +146,7 @@ def run_info(run: RunRecord) -> RunInfo:
         pool_key=run.pool_key or None,
         priority=run.priority,
         in_line_since=_moment(run.line_at),
+        trace=run.trace,
     )
 
 

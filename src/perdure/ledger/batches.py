@@ -139,7 +139,7 @@ class Batch(Sequence[Event]):
         text, _ = encoded_input(found, args)
         made = new_start(
             *(self._desk.ids.ulid, found, text, id, key, tags, entity, deadline),
-            *(pool, pool_key, priority),
+            *(pool, pool_key, priority, event.trace),
         )
         op = replace(
             made,
@@ -236,6 +236,7 @@ class Batch(Sequence[Event]):
             event_id=event_id,
             occurred_at=occurred_at,
             caused_by=Cause(event_id=event.event_id, consumer=self.consumer, replay=self.replay),
+            trace=event.trace,
         )
         new = new_event(self._desk.registry, fact, self._desk.ids.ulid())
         new = replace(new, root_id=event.root_id, depth=event.depth + 1)

@@ -181,6 +181,7 @@ def start_of(
         depth=record.depth + 1,
         cancel_on=cancel_on,
         pool=pool,
+        trace=record.trace,
     )
 
 

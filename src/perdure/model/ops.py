@@ -140,6 +140,7 @@ class StartRun(Op[Started | Refusal], frozen=True, kw_only=True, gc=False):
     pool: str = ""
     pool_key: str = ""
     priority: int = 0
+    trace: str | None = None  # a child without one of its own has that of its parent
 
 
 class SignalWithStart(

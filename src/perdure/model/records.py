@@ -121,6 +121,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # JSON array of Origin (model/origins.py), of one that was forked or imported: up to that place of its history
     # chance is drawn as that run drew it.
     forked: str | None = None
+    trace: str | None = None  # W3C traceparent of what it was started in
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

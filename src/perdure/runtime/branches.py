@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from perdure.errors import Evicted, ForeignAwait, NonDeterminism, PerdureError
-from perdure.registry import driven
+from perdure.observing.speaking import driven
 from perdure.runtime.calls import Durable, GatherCall
 from perdure.runtime.failures import both
 from perdure.runtime.paths import Scope
@@ -127,7 +127,7 @@ class Branches(abc.ABC):
             return
         branch.stands = None
         self._branch = branch
-        driven.depth += 1
+        outer, driven.run = driven.run, self
         try:
             asked = branch.coro.send(value) if error is None else branch.coro.throw(error)
         except StopIteration as stop:
@@ -139,7 +139,7 @@ class Branches(abc.ABC):
         else:
             self._stand(branch, asked)
         finally:
-            driven.depth -= 1
+            driven.run = outer
             self._branch = None
 
     def _stand(self, branch: Branch, asked: Any) -> None:

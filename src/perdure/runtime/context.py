@@ -432,13 +432,14 @@ class Context:
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> Durable[RunEnd[R]]:
         """Start a child run, once. What comes back can be waited for. At its `deadline` it is cancelled."""
         workflow = self._execution.host.registry.of(workflow)
         path = self._execution.current_branch().allocate(workflow.name)
         return self._start(
             *(path, workflow, encoded_input(workflow, args)[0], id, key, tags, entity, deadline),
-            *(pool, pool_key, priority),
+            *(pool, pool_key, priority, trace),
         )
 
     def _start(
@@ -454,12 +455,13 @@ class Context:
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
         name: str | None = None,
     ) -> Durable[RunEnd[R]]:
         execution = self._execution
         made = new_start(
             *(lambda: self._id_at(path), workflow, input, id, key, tags, entity, deadline),
-            *(pool, pool_key, priority),
+            *(pool, pool_key, priority, trace),
         )
         # Not fresh: the id is the same on every replay.
         op = replace(made, fresh=False, parent_run_id=execution.run_id, parent_path=path)
@@ -476,6 +478,7 @@ class Context:
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> Coroutine[Any, Any, R]:
         """Start a child run and wait for its result; its failure is raised here as RunFailed.
 
@@ -492,6 +495,7 @@ class Context:
             pool=pool,
             pool_key=pool_key,
             priority=priority,
+            trace=trace,
         )
 
     def _call_as(
@@ -613,9 +617,12 @@ class Context:
         execution = self._execution
         path = execution.current_branch().allocate(f"emit.{name}")
         cause = Cause(run_id=execution.run_id, path=path, event_id=execution.event_id)
+        trace = execution.trace
         made = [
             new_event(
-                execution.host.registry, replace(fact, caused_by=cause), self._id_at(path, nth)
+                execution.host.registry,
+                replace(fact, caused_by=cause, trace=trace if fact.trace is None else fact.trace),
+                self._id_at(path, nth),
             )
             for nth, fact in enumerate(facts)
         ]

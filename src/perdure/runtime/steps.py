@@ -19,6 +19,7 @@ from perdure.model.codec import Unencodable
 from perdure.model.ops import StepDone
 from perdure.model.policy import next_delay_us
 from perdure.model.records import RunRecord
+from perdure.observing.speaking import current_step
 from perdure.registry import Step
 from perdure.runtime.calls import StepCall
 from perdure.runtime.failures import step_error, step_failure
@@ -93,12 +94,9 @@ class Current:
             return self.outgoing
 
 
-current_step: contextvars.ContextVar[Current] = contextvars.ContextVar("perdure_step")
-
-
 def step_info() -> StepInfo:
     """About the step that is running: run id, path, attempt, idempotency key, dep, heartbeat, publish."""
-    current = current_step.get(None)
+    current: Current | None = current_step.get(None)
     if current is None or current.call is None:
         raise PerdureError("step_info() was called outside a step that a workflow runs")
     return StepInfo(current.call, current)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model.clock import Clock
 from perdure.model.ops import Op, RecordStep, StepDone
+from perdure.observing.speaking import current_step
 from perdure.runtime.calls import TransactionCall
 from perdure.runtime.failures import step_error
-from perdure.runtime.steps import Current, current_step
+from perdure.runtime.steps import Current
 from perdure.store.transaction import BodyFailed, Withdrawn
 
 # From a call, what its body raised, and when it began, to the failed attempt.

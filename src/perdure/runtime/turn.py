@@ -98,6 +98,7 @@ class Execution(Recorded):
         "parked",
         "revision",
         "tags",
+        "trace",
         "workflow",
     )  # fmt: skip
 
@@ -116,6 +117,7 @@ class Execution(Recorded):
         self.revision = run.revision
         self.event_id = run.event_id
         self.tags = run.tags
+        self.trace = run.trace
         self.cancel_requested = run.cancel_requested
         self.parked = False
         self.finishing = False

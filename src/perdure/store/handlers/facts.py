@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from perdure.model.ops import ClaimRuns
+from perdure.model.ops import ClaimRuns, NewEvent
 from perdure.model.outcomes import Finished, NotFound, Refusal, Wake
 from perdure.model.pools import holds_slot, limits_of
 from perdure.model.records import Completion, DeadLetterRecord, RunRecord, SignalRecord
@@ -70,13 +70,13 @@ def tell(
         return
     run_id = run.run_id
     payload = _encode({"run_id": run_id, "workflow": run.workflow, **facts}).decode()
-    if run.entity_id is None:
-        position = tables.append_event(
-            type, payload, event_id, "run", run_id, run.root_id, run.depth
-        )
+    about = ("run", run_id) if run.entity_id is None else (run.entity_type, run.entity_id)
+    chain = (run.root_id, run.depth)
+    if run.trace is None:
+        position = tables.append_event(type, payload, event_id, *about, *chain)
     else:
-        about = (run.entity_type, run.entity_id)
-        position = tables.append_event(type, payload, event_id, *about, run.root_id, run.depth)
+        traced = NewEvent(event_id="", type=type, payload="", trace=run.trace)
+        position = tables.append_event(type, payload, event_id, *about, *chain, traced)
     if tables.is_watched("topic", type):
         resume_later(tables, position)
 

@@ -129,6 +129,7 @@ def _replace_input(tables: Tables, run: RunRecord, op: ops.StartRun, debounce_us
         "deadline_at": _deadline_at(op, max(tables.now, begins_at)),
         "cancel_on": op.cancel_on,
         "replaced": (run.replaced or 0) + 1,
+        "trace": run.trace if op.trace is None else op.trace,
     }
     if max(begins_at, run.ready_at or 0) <= tables.now and holds_slot(run):
         run = move(tables, run, **changes)
@@ -206,6 +207,7 @@ def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:
         priority=op.priority,
         line_at=from_at if queues else None,
         admitted=not queues,
+        trace=parent.trace if op.trace is None and parent is not None else op.trace,
     )
 
 

@@ -60,6 +60,7 @@ class Born(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     pool_key: str = ""
     priority: int = 0
     forked: str | None = None
+    trace: str | None = None
     codec: str = "json/1"
 
 
@@ -108,6 +109,7 @@ def born_text(run: RunRecord) -> str:
             pool_key=run.pool_key,
             priority=run.priority,
             forked=run.forked,
+            trace=run.trace,
         )
     )
 

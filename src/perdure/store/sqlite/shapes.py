@@ -31,7 +31,7 @@ Change = tuple[Any, Any]  # a row as it is in the file, and as it is to be
 
 # Rows of one statement. To prepare it costs five to ten microseconds a row, once for each size. After each the
 # writer needs the interpreter again, and under load waits for it while all others run: so not too few. The widest
-# has 34 columns; SQLite takes 32,766 variables.
+# has 40 columns; SQLite takes 32,766 variables.
 _rows_max: Final = 512
 # Fewer rows than this are not worth a call of their own, if another shape is written anyway.
 _worth_a_call: Final = 32
@@ -61,6 +61,7 @@ _born_with: Final = frozenset(
         "pool_key",
         "priority",
         "forked",
+        "trace",
     }
 )
 

@@ -127,6 +127,7 @@ from perdure.testing.conformance.streams import TestStreams
 from perdure.testing.conformance.subscriptions import TestDeferred, TestSubscriptions
 from perdure.testing.conformance.timers import TestTimers
 from perdure.testing.conformance.topics import TestTopics
+from perdure.testing.conformance.traces import TestTraces
 from perdure.testing.conformance.turns import TestTurns
 from perdure.testing.conformance.waits import TestWaits
 
@@ -190,6 +191,7 @@ __all__ = [
     "TestTicksByHand",
     "TestTimers",
     "TestTopics",
+    "TestTraces",
     "TestTurns",
     "TestWaits",
     "WriteOutbox",

@@ -385,7 +385,8 @@ begin
             ready_at = c.ready_at, finished_at = c.finished_at, output = c.output, error = c.error,
             reason = c.reason, pause_requested = c.pause_requested, cancel_requested = c.cancel_requested,
             published = c.published, origin = c.origin, deadline_at = c.deadline_at, cancel_on = c.cancel_on,
-            replaced = c.replaced, line_at = c.line_at, admitted = c.admitted
+            replaced = c.replaced, line_at = c.line_at, admitted = c.admitted,
+            trace = coalesce(c.trace, r.trace) -- older code does not name it
         from {run rows p_rest -> 'renewed_runs'} as c
         where r.run_id = c.run_id;
     end if;

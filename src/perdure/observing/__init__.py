@@ -1,0 +1,5 @@
+"""What can be seen of an app from outside: spans, metrics, log lines with the run they speak of, and redaction.
+
+Everything here is told; nothing here decides. OpenTelemetry and prometheus_client are imported only by who asks for
+them, and an app that nobody watches pays a test of an attribute for it.
+"""
