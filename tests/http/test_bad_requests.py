@@ -296,7 +296,7 @@ MEANINGS = [
     post(
         "refire of what is not parked",
         "/parked/refire",
-        409,
+        422,
         "park",
         {"consumer": "workflow_runner", "position": 1},
     ),

@@ -70,6 +70,7 @@ class Running(Transport):
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> "RemoteRun[R]": ...
     @overload
     async def start(
@@ -88,6 +89,7 @@ class Running(Transport):
         pool: Pool | str | None = None,
         pool_key: str = "",
         priority: int = 0,
+        trace: str | None = None,
     ) -> "RemoteRun[Any]": ...
     async def start(  # type: ignore[misc]
         self, workflow: Any, *args: Any, **options: Any

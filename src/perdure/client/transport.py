@@ -21,6 +21,7 @@ from perdure.http.routes import BY_VERB, Route
 from perdure.model import limits
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue
+from perdure.observing.traces import current_trace
 from perdure.views import (
     Page,
 )
@@ -109,7 +110,9 @@ class Transport:
         headers: dict[str, str] | None = None,
     ) -> Any:
         http, httpx = self._open(), needed_httpx()
-        headers = headers or ({} if body is None else {"content-type": "application/json"})
+        headers = dict(headers or ({} if body is None else {"content-type": "application/json"}))
+        if (trace := current_trace()) is not None:
+            headers["traceparent"] = trace
         try:
             return await http.request(
                 route.method, path, params=asked(query), content=body, headers=headers

@@ -6,6 +6,7 @@ did.
 """
 
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -29,6 +30,7 @@ from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Princip
 from perdure.http.streaming import Feed, stream
 from perdure.model import limits
 from perdure.model.limits import BadValue
+from perdure.observing.traces import asked_in, parsed
 from perdure.webhooks.incoming import Hook, receive
 
 log = logging.getLogger("perdure.http")
@@ -59,11 +61,11 @@ class Server:
         self.app = app
         self.hooks = _checked_hooks(hooks)
         self.feed = Feed(app)
-        secrets = app._secrets()
+        signing = app._secrets()
         self.guard = Guard(
             tokens,
             authenticate,
-            None if secrets is None else secrets.keys[0],
+            None if signing is None else signing.keys[0],
             app._clock.now,
             insecure=insecure,
         )
@@ -109,6 +111,7 @@ class Server:
         if route.scope is not None:
             principal = await self.guard.require(request, route.scope)
         call = await read(request, route, principal)
+        asked_in.set(_trace(request))  # each request has a context of its own
         if route.verb not in _without_engine:
             self._check_open()
         if route.on == "server":
@@ -218,6 +221,12 @@ def _checked_hooks(hooks: Sequence[Hook]) -> dict[str, Hook]:
     return found
 
 
+def _trace(request: Request) -> str | None:
+    """The trace that a request is part of. One that is not as W3C has it is none, as W3C has it."""
+    given = request.headers.get("traceparent")
+    return given if parsed(given) is not None else None
+
+
 # --- what is sent ---
 
 
@@ -254,7 +263,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """An error of our own: whoever asks gets its number, the log gets the rest."""
-    error_id = f"{id(error):x}-{request.scope.get('client', ('', 0))[1]:x}"
+    error_id = secrets.token_hex(6)
     log.error(
         "request %s %s failed, error %s", request.method, request.url.path, error_id, exc_info=error
     )

@@ -6,6 +6,7 @@ hears of commits at once, of those of other processes by hints, and behind that 
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -28,6 +29,8 @@ from perdure.model.events import Event, event_of
 from perdure.model.limits import BadValue, check_entity, check_run_id
 from perdure.model.topics import Pattern, parse_pattern
 from perdure.views import RunInfo, run_info
+
+log = logging.getLogger("perdure.http")
 
 _ping_s = 15
 _look_every_s = 1.0
@@ -68,10 +71,16 @@ class _Reader:
             self.end()
 
     def end(self) -> None:
-        """No more for this one: it comes back where it was."""
+        """No more for this one than waits already: it comes back where it was."""
         self.cut_off = True
-        with suppress(asyncio.QueueFull):
+        with suppress(asyncio.QueueFull):  # one that is full needs no waking
             self.queue.put_nowait(None)
+
+    async def next(self) -> Message | None:
+        """What waits, in its order; None once there will be no more."""
+        if self.cut_off and self.queue.empty():
+            return None
+        return await self.queue.get()
 
 
 class Feed:
@@ -99,7 +108,7 @@ class Feed:
             yield "position", str(position), wire.Value(position)
             for run_id in runs:
                 yield "run", None, await _look_at(engine, run_id)
-            while (told := await reader.queue.get()) is not None:
+            while (told := await reader.next()) is not None:
                 yield told
         finally:
             self._readers.discard(reader)
@@ -145,6 +154,10 @@ class Feed:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_look_every_s):
                         await self._heard.wait()
+        except (
+            PerdureError
+        ) as error:  # the store is away: who followed comes back, and is told then
+            log.warning("following the ledger has ended: %s", error)
         finally:
             engine.coordinator.on_batch.remove(self._heard.set)
             for reader in self._readers:

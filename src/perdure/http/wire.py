@@ -144,6 +144,7 @@ class StartRun(Sent):
     pool: str | UnsetType | None = UNSET
     pool_key: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
+    trace: str | UnsetType | None = UNSET
 
 
 class SignalWithStart(Sent):
@@ -154,6 +155,7 @@ class SignalWithStart(Sent):
     signal: str
     payload: Any = None
     input: list[Any] = []
+    version: int | UnsetType | None = UNSET
     key: str | UnsetType | None = UNSET
     tags: dict[str, str] | UnsetType | None = UNSET
     entity: str | UnsetType | None = UNSET
@@ -161,6 +163,7 @@ class SignalWithStart(Sent):
     pool: str | UnsetType | None = UNSET
     pool_key: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
+    trace: str | UnsetType | None = UNSET
 
 
 class RunsQuery(Sent):

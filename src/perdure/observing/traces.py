@@ -4,11 +4,17 @@ A `traceparent` is `00-<trace id>-<span id>-<flags>` in hexadecimal digits. What
 text that a caller gave; what is none of these is kept too, and simply leads to no link.
 """
 
+import contextvars
 import re
 import sys
 from typing import Any, NamedTuple
 
 from perdure.observing.speaking import speaker
+
+# The trace that a request from elsewhere came with: what it starts and tells is part of it.
+asked_in: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+    "perdure_asked_in", default=None
+)
 
 _traceparent = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
@@ -36,7 +42,7 @@ def written(context: Any) -> str:
 
 
 def current_trace() -> str | None:
-    """The trace that the caller is in: that of OpenTelemetry's current span, else that of the run that speaks.
+    """The trace that the caller is in: of OpenTelemetry's current span, else of the run that speaks or the request.
 
     OpenTelemetry is not imported for this: where nobody has, there is no span.
     """
@@ -46,4 +52,4 @@ def current_trace() -> str | None:
         if context.is_valid:
             return written(context)
     found = speaker()
-    return None if found is None else found.trace
+    return asked_in.get() if found is None else found.trace
