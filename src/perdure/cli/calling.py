@@ -38,8 +38,9 @@ class Root(msgspec.Struct, kw_only=True):
 class Scene:
     """What a command works with. `verbs` are those of an App, or of a Client, which are the same."""
 
-    def __init__(self, place: Place, out: Out, *, debug: bool, yes: bool = False) -> None:
-        self.place = place
+    def __init__(self, said: Place, out: Out, *, debug: bool, yes: bool = False) -> None:
+        self.said = said
+        self.place = resolved(said)
         self.out = out
         self.debug = debug
         self.yes = yes
@@ -73,45 +74,38 @@ class Scene:
 
 # --- options that all have ---
 
-_where = "Where"
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The store (sqlite:///file.db, postgresql://…, redis://…) or a server (http://…). PERDURE_URL",
+    ),
+]
+AppName = Annotated[
+    str | None,
+    typer.Option("--app", metavar="MODULE:APP", help="The app whose store it is. PERDURE_APP"),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="Within the store. PERDURE_NAMESPACE"),
+]
+TokenText = Annotated[
+    str | None,
+    typer.Option("--token", metavar="TOKEN", help="For a server; better in PERDURE_TOKEN"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on the standard output")]
+Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks of errors")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
+
 _options: Final[dict[str, tuple[Any, Any]]] = {
-    "url": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--url",
-                metavar="URL",
-                help="The store (sqlite:///file.db, postgresql://…, redis://…) or a server (http://…). PERDURE_URL",
-            ),
-        ],
-        None,
-    ),
-    "app": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--app", metavar="MODULE:APP", help="The app whose store it is. PERDURE_APP"
-            ),
-        ],
-        None,
-    ),
-    "namespace": (
-        Annotated[
-            str | None,
-            typer.Option("--namespace", metavar="NAME", help="Within the store. PERDURE_NAMESPACE"),
-        ],
-        None,
-    ),
-    "token": (
-        Annotated[
-            str | None,
-            typer.Option("--token", metavar="TOKEN", help="For a server; better in PERDURE_TOKEN"),
-        ],
-        None,
-    ),
-    "json": (Annotated[bool, typer.Option("--json", help="JSON on the standard output")], False),
-    "debug": (Annotated[bool, typer.Option("--debug", help="Tracebacks of errors")], False),
-    "yes": (Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")], False),
+    "url": (Url, None),
+    "app": (AppName, None),
+    "namespace": (Namespace, None),
+    "token": (TokenText, None),
+    "json": (AsJson, False),
+    "debug": (Debug, False),
+    "yes": (Yes, False),
 }
 _of_places: Final = ("url", "app", "namespace", "token")
 _of_all: Final = ("json", "debug")
@@ -178,7 +172,7 @@ def _scene(ctx: typer.Context, said: dict[str, Any]) -> Scene:
     before: Root = ctx.obj
     place = Place(*(said.get(one) for one in _of_places))
     return Scene(
-        resolved(place, before.place),
+        place.over(before.place),  # what stands behind a command wins over what stands before it
         Out(json=said["json"] or before.json),
         debug=said["debug"] or before.debug,
         yes=said.get("yes", False),
@@ -235,7 +229,7 @@ class Listing(TyperGroup):
     """A group that lists, if nothing else is said: `perdure pools` is `perdure pools list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] != "--help"):
+        if not args or (args[0].startswith("-") and args[0] not in ("--help", "-h")):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 

@@ -57,12 +57,11 @@ def of_environment() -> Place:
     )
 
 
-def resolved(command: Place, program: Place) -> Place:
-    """What stands behind a command wins over what stands before it, and both over the environment.
+def resolved(said: Place) -> Place:
+    """What was said on the command line wins over the environment.
 
     A URL that was said is not overruled by an app of the environment, nor the other way round.
     """
-    said = command.over(program)
     usual = of_environment()
     if said.url is not None and said.app is None:
         usual = usual._replace(app=None)

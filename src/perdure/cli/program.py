@@ -34,7 +34,7 @@ class _InOrder(TyperGroup):
 program = typer.Typer(
     name="perdure",
     cls=_InOrder,
-    help="Durable workflows: work on a store or a server from the shell. docs/command-line.md has exit codes and JSON.",
+    help="Durable workflows from the shell, on a store or on a server. These options may also stand behind a command.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
@@ -53,14 +53,12 @@ def _version(asked: bool) -> None:
 @program.callback()
 def _root(
     ctx: typer.Context,
-    url: Annotated[str | None, typer.Option("--url", help="As behind a command")] = None,
-    app: Annotated[str | None, typer.Option("--app", help="As behind a command")] = None,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", help="As behind a command")
-    ] = None,
-    token: Annotated[str | None, typer.Option("--token", help="As behind a command")] = None,
-    json: Annotated[bool, typer.Option("--json", help="As behind a command")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="As behind a command")] = False,
+    url: calling.Url = None,
+    app: calling.AppName = None,
+    namespace: calling.Namespace = None,
+    token: calling.TokenText = None,
+    json: calling.AsJson = False,
+    debug: calling.Debug = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is")
     ] = False,

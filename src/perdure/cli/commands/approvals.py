@@ -77,7 +77,7 @@ async def decide(
         approval_id,
         choice,
         payload=None if payload is None else payload.value,
-        by=by or getpass.getuser(),
+        by=by or _who(scene),
         groups=in_group or (),
         comment=comment,
         key=key,
@@ -85,6 +85,18 @@ async def decide(
     told = decided.of if isinstance(decided, Duplicate) else decided
     before = "decided before" if isinstance(decided, Duplicate) else "decided"
     scene.out.tell(decided, f"{before}: run {told.run_id} goes on from {told.path}")
+
+
+def _who(scene: Scene) -> str | None:
+    """Over HTTP it is whom the token names."""
+    if scene.is_remote:
+        return None
+    try:
+        return getpass.getuser()
+    except (KeyError, ImportError, OSError):
+        raise typer.BadParameter(
+            "it cannot be told who you are: say so", param_hint="--by"
+        ) from None
 
 
 async def link(

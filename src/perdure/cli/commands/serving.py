@@ -13,11 +13,14 @@ import typer
 
 from perdure.cli import exits
 from perdure.cli.calling import Scene, command
-from perdure.cli.places import Place, local_app
+from perdure.cli.places import Place, local_app, resolved
 from perdure.cli.processes import Stop, set_up_logging
 
 Target = Annotated[
-    str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app for `app` in shop.py")
+    str | None,
+    typer.Argument(
+        metavar="MODULE:APP", help="Such as shop:app for `app` in shop.py; else PERDURE_APP"
+    ),
 ]
 Level = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error")
@@ -36,11 +39,11 @@ def add(program: typer.Typer) -> None:
 
 
 async def worker(
-    scene: Scene, target: Target, log_level: Level = "info", log_json: LogJson = False
+    scene: Scene, target: Target = None, log_level: Level = "info", log_json: LogJson = False
 ) -> int:
     """Execute runs until SIGTERM or Ctrl-C; steps in flight end, runs are handed back."""
     set_up_logging(log_level, as_json=log_json)
-    app = local_app(_at(scene.place, target), worker=True)
+    app = local_app(_with_app(scene, target), worker=True)
     with Stop.on_signals() as stop:
         async with app:
             names = sorted({one.name for one in app.registry.all()})
@@ -63,7 +66,7 @@ async def serve(
 ) -> int:
     """The HTTP API, and with an app a worker beside it, until SIGTERM or Ctrl-C."""
     set_up_logging(log_level, as_json=log_json)
-    place = scene.place if target is None else _at(scene.place, target)
+    place = _place(scene, target)
     app = local_app(place, worker=place.app is not None and not no_worker)
     return await _serve(scene, app, host, port)
 
@@ -92,8 +95,16 @@ async def _serve(scene: Scene, app: Any, host: str, port: int) -> int:
     return stop.code
 
 
-def _at(place: Place, target: str) -> Place:
-    return place._replace(app=target)
+def _place(scene: Scene, target: str | None) -> Place:
+    """An app that is named here is one that was said: its own store, unless a URL was said as well."""
+    return resolved(scene.said._replace(app=target or scene.said.app))
+
+
+def _with_app(scene: Scene, target: str | None) -> Place:
+    place = _place(scene, target)
+    if place.app is None:
+        raise typer.BadParameter("name the app, such as shop:app for `app` in shop.py")
+    return place
 
 
 def _banner(scene: Scene, facts: dict[str, Any]) -> None:
@@ -109,7 +120,7 @@ def _banner(scene: Scene, facts: dict[str, Any]) -> None:
 
 async def dev(
     scene: Scene,
-    target: Target,
+    target: Target = None,
     host: Host = "127.0.0.1",
     port: Port = 8321,
     watch: Annotated[
@@ -122,6 +133,7 @@ async def dev(
     log_json: LogJson = False,
 ) -> int:
     """Worker and HTTP API in one process, started anew whenever a Python file changes."""
+    place = _with_app(scene, target)
     if not no_reload and not _can_watch():
         scene.out.note(
             "perdure: files are not watched: that needs `pip install watchfiles` (or perdure[standard])"
@@ -129,11 +141,12 @@ async def dev(
         no_reload = True
     if no_reload:
         set_up_logging(log_level, as_json=log_json)
-        return await _serve(scene, local_app(_at(scene.place, target), worker=True), host, port)
+        return await _serve(scene, local_app(place, worker=True), host, port)
     from perdure.cli.reloading import Reloader
 
     options = [*_options(scene), "--host", host, "--port", str(port), "--log-level", log_level]
-    line = [sys.executable, "-m", "perdure.cli", "serve", target, *options]
+    named = target or scene.said.app
+    line = [sys.executable, "-m", "perdure.cli", "serve", *([named] if named else []), *options]
     with Stop.on_signals() as stop:
         reloader = Reloader([*line, "--log-json"] if log_json else line, scene.out.note)
         await reloader.run(watch or [Path(".")], stop)
@@ -141,8 +154,8 @@ async def dev(
 
 
 def _options(scene: Scene) -> list[str]:
-    place = scene.place
-    said = {"--url": place.url, "--namespace": place.namespace}
+    """Only what was said: the child has our environment, and others see its command line."""
+    said = {"--url": scene.said.url, "--namespace": scene.said.namespace}
     options = [part for name, value in said.items() if value is not None for part in (name, value)]
     return [
         *options,

@@ -138,13 +138,16 @@ where o.owner is not null and not exists (
 );
 
 -- name: orphans
--- Running runs of these owners.
+-- Running runs of these owners, or of nobody.
 select coalesce(json_agg(r.run_id), '[]') from (
-    select r.run_id from unnest(:owners::text[]) as o (owner) cross join lateral (
+    (select r.run_id from unnest(:owners::text[]) as o (owner) cross join lateral (
         select r.run_id from {schema}.runs as r where r.status = 'running' and r.owner = o.owner
         order by r.run_id limit :limit
-    ) as r
-    order by r.run_id limit :limit
+    ) as r)
+    union all
+    (select r.run_id from {schema}.runs as r where r.status = 'running' and r.owner is null
+     order by r.run_id limit :limit)
+    order by run_id limit :limit
 ) as r;
 
 -- name: ready
@@ -469,7 +472,7 @@ select
     exists (
         select 1 from owner_of as o
         where o.owner is not null and o.owner not in (select l.worker_id from living as l)
-    ),
+    ) or exists (select 1 from {schema}.runs as r where r.status = 'running' and r.owner is null),
     (select coalesce(json_agg(l.worker_id), '[]') from living as l),
     (select coalesce(json_agg({consumer as json of c} order by c.name), '[]') from {schema}.consumers as c),
     (select coalesce(json_agg(json_build_array(p.run_id, exists (
