@@ -76,7 +76,7 @@ async def furnish(app: App) -> None:
     await app.emit("stock.counted", 3, entity="sku/7")
     await app.put(jobs, 1)
     async with asyncio.timeout(20):
-        while not await _settled(app):
+        while not await _settled(app):  # noqa: ASYNC110 - what settles it are workers' turns
             await asyncio.sleep(0)
     await app.run("paused").pause("for a while")
 

@@ -1,8 +1,5 @@
 """`perdure runs`, `start`, `waiting`: the same answers from a store and from a server."""
 
-import json
-from pathlib import Path
-
 from shell import Shell, rows
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import TOKENS, Asked
+from asking import TOKENS, Asked
 
 API = "/api/v1"
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 import schemathesis
-from conftest import Asked, scene, serving, shop
+from asking import Asked, scene, serving, shop
 from hypothesis import HealthCheck, Phase, settings
 from openapi_spec_validator import validate
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from conftest import asked, scene, shop
+from asking import asked, scene, shop
 from fastapi import FastAPI
 from starlette.applications import Starlette
 

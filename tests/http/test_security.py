@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from conftest import TOKENS, Asked, asked, scene, shop, tokens
+from asking import TOKENS, Asked, asked, scene, shop, tokens
 
 from perdure.http import Principal, Token, new_token
 from perdure.http.routes import ROUTES, SCOPES, Route

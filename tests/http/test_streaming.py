@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from conftest import arrived, note, serving, shop
+from asking import arrived, note, serving, shop
 
 from perdure import App
 from perdure.http import streaming

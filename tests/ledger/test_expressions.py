@@ -300,6 +300,11 @@ def doubling(first: str, levels: int, times: int = 2) -> str:
             f"['{'x' * 1000}'].map(a, [a.replace('x', a)].map(b, b.replace('x', a)))",
             "expression_work_max",
         ),
+        (
+            compile_filter,
+            "".join(f"[1,2,3,4,5,6,7,8,9,10].all(x{n}, " for n in range(10)) + "true" + ")" * 10,
+            "loops over its own lists more often",
+        ),
     ],
 )
 def test_a_bad_expression_is_refused_at_registration(

@@ -279,11 +279,11 @@ async def outside(order: Order) -> None:
         assert_type(await (await app.start(optioned, 3)).result(), list[int])
         assert_type(await (await app.start(free)).result(), None)
 
-        await app.start(bare, order)  # type: ignore[misc]  # pyright: ignore[reportCallIssue]
-        await app.start(bare, "order", "note")  # type: ignore[misc, call-arg]  # pyright: ignore[reportCallIssue]
-        await app.start(bare, order, "note", 3)  # type: ignore[misc, call-arg]  # pyright: ignore[reportCallIssue]
-        await app.start(optioned, 3, id=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-        await app.start(plain, order)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+        await app.start(bare, order)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await app.start(bare, "order", "note")  # type: ignore[misc, call-arg]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await app.start(bare, order, "note", 3)  # type: ignore[misc, call-arg]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await app.start(optioned, 3, id=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await app.start(plain, order)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
         sent = await app.signal(run.id, approval, Approval(True), key="k", path="p", buffer=False)
         assert_type(sent, Delivered | Buffered | Duplicate[Delivered | Buffered])
@@ -311,7 +311,7 @@ async def outside(order: Order) -> None:
             both,
             tuple[RunHandle[list[int]], Delivered | Buffered | Duplicate[Delivered | Buffered]],
         )
-        await app.signal_with_start(optioned, "1", signal=figure, payload=3, id="a")  # type: ignore[misc]  # pyright: ignore[reportCallIssue]
+        await app.signal_with_start(optioned, "1", signal=figure, payload=3, id="a")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
         assert_type(await app.signal_status("id"), SignalStatus | None)
 
         page = await app.runs(workflow=bare, status=["ready", "running"], tag=("a", "b"))
@@ -493,7 +493,7 @@ async def rendered(ctx: Context, scene: str) -> int:
 async def in_pools() -> None:
     run = await pooled.start(rendered, "a", pool=gpu, pool_key="tenant-7", priority=5)
     assert_type(run, RunHandle[int])
-    await pooled.start(rendered, "a", priority="high")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await pooled.start(rendered, "a", priority="high")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert_type(await pooled.set_pool("gpu", limit=8, rate=None), PoolInfo)
     assert_type(await pooled.reset_pool(gpu), PoolInfo)
     assert_type(await pooled.pools(), list[PoolInfo])
@@ -623,8 +623,8 @@ async def put_off(at: datetime) -> None:
     handle = await reading.start(stopped, order, debounce="5s", debounce_max=60, key="k")
     assert_type(handle, RunHandle[int])
     assert_type((await handle.info()).deadline_at, datetime | None)
-    await reading.start(stopped, order, debounce=at, key="k")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-    await reading.start(stopped, order, debounce="5s", connection=object())  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await reading.start(stopped, order, debounce=at, key="k")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await reading.start(stopped, order, debounce="5s", connection=object())  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     paid.about(order_entity) | paid  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue, reportUnusedExpression]
 
 
@@ -680,7 +680,7 @@ async def perform(app: App) -> None:
     assert_type(await run.result(), Basket)
     assert_type(await run.graph(), dict[str, Any])
     await run.retry("payment", payload={"id": "p"})
-    await app.start(basket_play, "basket")  # type: ignore[misc]  # pyright: ignore[reportCallIssue]
+    await app.start(basket_play, "basket")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @reading.workflow

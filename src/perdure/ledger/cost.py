@@ -147,6 +147,17 @@ def work_of(tree: Node, facts: Facts) -> int:
     return estimate.work
 
 
+def exceeds_iterations(tree: Node) -> bool:
+    """Whether its loops over written-out lists, nested ones multiplied, go past the evaluator's own budget.
+
+    Such an expression fails on every event on which it does not stop early, so it is refused when registered. Loops
+    over anything else depend on the event, and are left to the budget.
+    """
+    estimate = _Estimate(Facts())
+    estimate.visit(tree, {}, 1)
+    return estimate.rounds > _iterations_max
+
+
 def bytes_always_fine(tree: Node) -> int:
     """Payloads up to this size need no measuring, whatever they hold. 0: measure them all."""
     fine, size = 0, 64
@@ -210,6 +221,9 @@ _gives_no_longer = frozenset("lowerAscii upperAscii trim substring charAt revers
 class _Estimate:
     def __init__(self, facts: Facts) -> None:
         self.work = 0
+        # Iterations over written-out lists: all of them so far, and how often the place being visited is in one.
+        self.rounds = 0
+        self._nested = 1
         text, length, sizes = facts
         self._payload = Shape(text, length, text, length, sizes)
         about = 16 * _short_text
@@ -337,8 +351,13 @@ class _Estimate:
         inside = min(times * rounds, _iterations_max + 1)
         within = {**names, **dict.fromkeys(node.variables, _element(over))}
         within[node.accumulator] = Shape(sizes=(0,))
+        outside = self._nested
+        if isinstance(node.over, Container):
+            self._nested = min(outside * over.length, _enough)
+            self.rounds = min(self.rounds + self._nested, _enough)
         self.visit(node.condition, within, inside)
         more = self.visit(node.step, within, inside)
+        self._nested = outside
         # `map` and `filter` make a new list at each round, which is half full on average.
         self.spend(inside, rounds * more.length * _per_element // 2)
         grown = _together(start, more, rounds)

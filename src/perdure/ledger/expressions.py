@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import BadExpression, ExpressionFailed, ExpressionsUnavailable
-from perdure.ledger.cost import Facts, bytes_always_fine, facts_of, work_of
+from perdure.ledger.cost import Facts, bytes_always_fine, exceeds_iterations, facts_of, work_of
 from perdure.ledger.tree import MessageBuilt, Node, read_tree
 from perdure.model import limits
 from perdure.model.clock import to_datetime
@@ -184,6 +184,11 @@ def _compile(text: str) -> "_Compiled":
             text,
             "could copy more than one evaluation may, whatever the payload "
             f"({limits.expression_work_max}, expression_work_max); nest and repeat less",
+        )
+    if exceeds_iterations(tree):
+        raise BadExpression(
+            text,
+            "loops over its own lists more often than one evaluation may; nest fewer of them",
         )
     return _Compiled(text, program, program.return_type().name(), tree, bytes_always_fine(tree))
 
