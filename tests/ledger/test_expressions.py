@@ -427,7 +427,7 @@ ab = "ab" * 40_000
     ("text", "payload"),
     [
         # iterations: the evaluator's own budget of 10,000
-        (f"{hundred}.all(a, {hundred}.all(b, {hundred}.all(c, true)))", None),
+        (f"payload.all(a, {hundred}.all(b, [1].all(c, true)))", list(range(101))),
         ("payload.all(a, payload.all(b, a + b >= 0))", list(range(200))),
         ("payload.all(a, a >= 0)", list(range(20_000))),
         # lists: map and filter copy what they have at each step
