@@ -638,7 +638,10 @@ class Planner:
                 for one in rows
                 if one.state == "open"
             ]
-            park = park and bool(opened or await self.store.waiting(run_id))
+            watched = {one.path for one in await self.store.waiting(run_id)}
+            # One that is due again is under way: no engine parks beside a body.
+            under_way = any(one.state == "retrying" and one.path not in watched for one in rows)
+            park = park and bool(opened or watched) and not under_way
         return await self._turn(
             ops.Suspend, run_id, stale=stale, waits=tuple(opened), park=park, release=release
         )

@@ -155,6 +155,8 @@ _values = {
     "worker_id": "worker-0",
     "root_id": "root-501",
     "event_id": "event-500",
+    "event_ids": "{event-500,event-600}",
+    "item_ids": "{item-500,item-600}",
     "signal_id": "signal-500",
     "scope": "scope-1",
     "keys": "{key-1,key-500}",
@@ -291,7 +293,8 @@ _settings = {
 }
 _pooled = ("set plan_cache_mode = force_custom_plan",)
 
-# Where a walk begins at one end of an index and goes no further than asked for, and counts of everything, for people.
+# Where a walk begins at one end of an index and goes no further than asked for; and what goes through everything: counts
+# for people, and what fsck looks for.
 _from_one_end = {
     "deadlines",
     "expiries",
@@ -303,7 +306,7 @@ _from_one_end = {
     "runs by all",
     "runs by tag",
 }
-_counted = {"counts", "queue_counts", "vitals"}
+_counted = {"counts", "queue_counts", "vitals", "strays"}
 
 # How the place in the index is found, for what the engine asks all the time.
 _found_by = {

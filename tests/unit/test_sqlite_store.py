@@ -150,11 +150,12 @@ async def test_refuses_what_is_not_writable() -> None:
 async def test_refuses_newer_schemas_and_strange_files(tmp_path: Path, store: SqliteStore) -> None:
     path = str(tmp_path / "one.db")
     await store.close()
-    _set_meta(path, "schema", "9")
-    _set_meta(path, "min_code", "7")
+    known = opening.schema_known
+    _set_meta(path, "schema", str(known + 3))
+    _set_meta(path, "min_code", str(known + 1))
     assert await refusal(path) == (
-        f"{path}: schema version 9 is newer than this code knows ({opening.schema_known}), and needs code that "
-        "knows 7: upgrade perdure"
+        f"{path}: schema version {known + 3} is newer than this code knows ({known}), and needs code that "
+        f"knows {known + 1}: upgrade perdure"
     )
     _set_meta(path, "min_code", "seven")
     assert "not a file of perdure" in await refusal(path)

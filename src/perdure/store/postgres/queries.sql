@@ -138,7 +138,8 @@ where o.owner is not null and not exists (
 );
 
 -- name: orphans
--- Running runs of these owners, or of nobody.
+-- Running runs of these owners, or of nobody. In the order of their index, also where the owner is always the same: by
+-- run_id alone the planner may walk the primary key.
 select coalesce(json_agg(r.run_id), '[]') from (
     (select r.run_id from unnest(:owners::text[]) as o (owner) cross join lateral (
         select r.run_id from {schema}.runs as r where r.status = 'running' and r.owner = o.owner
@@ -146,7 +147,7 @@ select coalesce(json_agg(r.run_id), '[]') from (
     ) as r)
     union all
     (select r.run_id from {schema}.runs as r where r.status = 'running' and r.owner is null
-     order by r.run_id limit :limit)
+     order by r.owner, r.run_id limit :limit)
     order by run_id limit :limit
 ) as r;
 
