@@ -72,8 +72,10 @@ http_ready_s = 5
 http_streams_max = 1_000
 # Events that wait for a reader of a stream who is too slow; then it is cut off, and comes back where it was.
 http_stream_backlog_max = 1_000
-# Runs that one stream watches: a page of a listing. Each is read once a second.
+# Runs that one stream watches: a page of a listing. Each is read whenever something was committed.
 http_stream_runs_max = 100
+# Runs that all streams of a server watch: one round of reads is over in a moment; events wait for that.
+http_watched_runs_max = 2_000
 # Nesting of a body: a payload of full depth, and what goes around it.
 http_depth_max = payload_depth_max + 8
 # A token: ours have 47 characters, others' may be signed texts.
