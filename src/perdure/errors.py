@@ -524,11 +524,12 @@ class ServerFailed(PerdureError):
 
 
 class Unreachable(PerdureError):
-    """No server could be asked; nothing was sent."""
+    """No server has answered, and nothing was changed: nothing was `sent`, or only a question."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        self.url, self.reason = url, reason
-        super().__init__(f"no answer from {url}: {reason}; nothing was sent")
+    def __init__(self, url: str, reason: str, *, sent: bool = False) -> None:
+        self.url, self.reason, self.sent = url, reason, sent
+        became = "nothing was changed" if sent else "nothing was sent"
+        super().__init__(f"no answer from {url}: {reason}; {became}")
 
 
 class NotRunning(PerdureError):

@@ -76,6 +76,8 @@ http_stream_backlog_max = 1_000
 http_stream_runs_max = 100
 # Runs that all streams of a server watch: one round of reads is over in a moment; events wait for that.
 http_watched_runs_max = 2_000
+# Connections of one client: each result that is waited for, and each stream, holds one.
+client_connections_max = 1_000
 # Nesting of a body: a payload of full depth, and what goes around it.
 http_depth_max = payload_depth_max + 8
 # A token: ours have 47 characters, others' may be signed texts.
