@@ -5,6 +5,7 @@ over HTTP differs have a function here, found by the name of their verb. What a 
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.app import App
-from perdure.errors import NotAllowed, PerdureError, RunNotFound
+from perdure.errors import NotAllowed, PerdureError, RunNotFound, StoreRefused
 from perdure.handle import RunHandle
 from perdure.http import wire
 from perdure.http.problems import problem_of
@@ -28,6 +29,8 @@ from perdure.model.limits import BadValue, check_name
 from perdure.model.records import ErrorRecord
 from perdure.model.status import TERMINAL
 from perdure.views import Page, Refused, ScheduleInfo, StreamItem
+
+log = logging.getLogger("perdure.http")
 
 _time = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -315,6 +318,9 @@ async def ready(app: App) -> wire.Ready:
         async with asyncio.timeout(limits.http_ready_s):
             health = await app.health()
     except TimeoutError:
+        return wire.Ready(status="degraded", reasons=["the store does not answer"])
+    except StoreRefused as refused:  # strangers may ask, and need not know where it is
+        log.warning("not ready: %s", refused)
         return wire.Ready(status="degraded", reasons=["the store does not answer"])
     except PerdureError as error:
         return wire.Ready(status="degraded", reasons=[str(error)])

@@ -60,6 +60,8 @@ http_body_bytes_max = 4 * 1024 * 1024
 http_batch_bytes_max = 16 * 1024 * 1024
 # Of one that brings a whole run: its history may be long, and it is read in memory.
 http_document_bytes_max = 64 * 1024 * 1024
+# How long a body may take to come, whole: a stranger may begin many that never end.
+http_body_s = 60
 # Values in a body that brings many, or a run: each costs memory, whatever its size.
 http_values_max = 1_000_000
 # Signals of one batch: as many as one commit takes.
