@@ -129,6 +129,13 @@ FORMS = [
         {"sends": [{"run_id": "waiting", "signal": "note"}] * 1001},
     ),
     post(
+        "too many events at once",
+        "/events/batch",
+        422,
+        "http_sends_max",
+        {"events": [{"topic": "a"}] * 1001},
+    ),
+    post(
         "keys that differ",
         SEND,
         400,

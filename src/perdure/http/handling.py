@@ -214,12 +214,16 @@ async def _stream_items(app: App, call: Call) -> Any:
 
 
 async def _signal_many(app: App, call: Call) -> Any:
-    sends: list[wire.OneSend] = call.body.sends
-    if len(sends) > limits.http_sends_max:
-        most = f"at most {limits.http_sends_max} (http_sends_max)"
-        raise BadValue("sends", limits.unsaid, f"are {len(sends)}; {most}: send them in parts")
+    sends: list[wire.OneSend] = _not_too_many("sends", call.body.sends)
     outcomes = await app.signal_many((one.run_id, one.signal, one.payload) for one in sends)
     return wire.Listing(items=[_or_problem(one) for one in outcomes])
+
+
+def _not_too_many(what: str, several: list[Any]) -> list[Any]:
+    if len(several) > limits.http_sends_max:
+        most = f"at most {limits.http_sends_max} (http_sends_max)"
+        raise BadValue(what, limits.unsaid, f"are {len(several)}; {most}: send them in parts")
+    return several
 
 
 def _or_problem(outcome: Any) -> Any:
@@ -266,7 +270,7 @@ async def _answer(app: App, call: Call) -> Any:
 
 
 async def _emit_many(app: App, call: Call) -> Any:
-    facts = [Fact(**_given(one)) for one in call.body.events]
+    facts = [Fact(**_given(one)) for one in _not_too_many("events", call.body.events)]
     return wire.Listing(items=[_or_problem(one) for one in await app.emit_many(facts)])
 
 

@@ -64,7 +64,7 @@ http_document_bytes_max = 64 * 1024 * 1024
 http_body_s = 60
 # Values in a body that brings many, or a run: each costs memory, whatever its size.
 http_values_max = 1_000_000
-# Signals of one batch: as many as one commit takes.
+# Signals, or events, of one batch: as many as one commit takes.
 http_sends_max = 1_000
 # How long a request is held for the end of a run, or an answer: proxies cut off what is quiet for longer than a minute.
 http_wait_us_max = 60 * 1_000_000
