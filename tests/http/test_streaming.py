@@ -224,6 +224,20 @@ async def test_a_slow_reader_is_cut_off_and_comes_back(monkeypatch: pytest.Monke
         await quick.aclose()  # type: ignore[attr-defined]
 
 
+async def test_large_events_cut_a_slow_reader_off_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "http_stream_backlog_bytes_max", 5_000)
+    async with shop() as app:
+        feed = Feed(app)
+        slow, quick = (feed.follow(Wish(None, None), None, ()) for _ in range(2))
+        assert (await anext(slow))[0] == (await anext(quick))[0] == "position"
+        for count in range(20):
+            await app.emit("letters", [count, "x" * 1_000])
+            assert (await anext(quick))[2].payload[0] == count
+        told = [one[2].payload[0] async for one in slow]
+        assert told == list(range(5))
+        await quick.aclose()  # type: ignore[attr-defined]
+
+
 async def test_followers_end_with_the_app() -> None:
     app = shop()
     async with app:

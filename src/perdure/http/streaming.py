@@ -36,6 +36,8 @@ log = logging.getLogger("perdure.http")
 
 _ping_s = 15
 _look_every_s = 1.0
+# Events that are read at once: each may be as large as a payload.
+_page_rows = 100
 # A connection that takes nothing for so long is given up, with its place.
 _send_timeout_s = 30
 _headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -64,26 +66,30 @@ class _Reader:
     def __init__(self, wish: Wish, after: int, runs: tuple[str, ...]) -> None:
         self._wish, self._after, self.runs = wish, after, runs
         self._unseen = set(runs)
-        self._queue: asyncio.Queue[Message | None] = asyncio.Queue(limits.http_stream_backlog_max)
+        self._queue: asyncio.Queue[tuple[Message, int] | None] = asyncio.Queue(
+            limits.http_stream_backlog_max
+        )
+        self._held_bytes = 0
         self._cut_off = False
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: Event, size: int) -> None:
         # One who was told elsewhere may be ahead of what is read here.
         if event.position > self._after and self._wish.wants(event):
-            self._tell(("event", str(event.position), event))
+            self._tell(("event", str(event.position), event), size)
 
     def see(self, run_id: str, run: RunInfo | None, *, changed: bool) -> None:
         if changed or run_id in self._unseen:
             self._unseen.discard(run_id)
-            self._tell(("run", None, run))
+            self._tell(("run", None, run), 0)
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, message: Message, size: int) -> None:
         if self._cut_off:
             return
-        try:
-            self._queue.put_nowait(message)
-        except asyncio.QueueFull:
+        if self._held_bytes > limits.http_stream_backlog_bytes_max or self._queue.full():
             self.end()
+        else:
+            self._held_bytes += size
+            self._queue.put_nowait((message, size))
 
     def end(self) -> None:
         """No more for this one than waits already: it comes back where it was."""
@@ -95,7 +101,12 @@ class _Reader:
         """What waits, in its order; None once there will be no more."""
         if self._cut_off and self._queue.empty():
             return None
-        return await self._queue.get()
+        found = await self._queue.get()
+        if found is None:
+            return None
+        message, size = found
+        self._held_bytes -= size
+        return message
 
 
 class Feed:
@@ -164,13 +175,13 @@ class Feed:
                 reader.end()
 
     async def _tell_events(self, engine: Engine) -> None:
-        while rows := await engine.store.events(self._position, limits.page_rows_max):
+        while rows := await engine.store.events(self._position, _page_rows):
             if rows[0].position > self._position + 1:  # trimmed before it was read
                 raise CursorTooOld(None, rows[0].position)
             for row in rows:
-                event = event_of(row)
+                event, size = event_of(row), len(row.payload)
                 for reader in self._readers:
-                    reader.hear(event)
+                    reader.hear(event, size)
             self._position = rows[-1].position
 
     async def _tell_runs(self, engine: Engine) -> None:

@@ -74,6 +74,8 @@ http_ready_s = 5
 http_streams_max = 1_000
 # Events that wait for a reader of a stream who is too slow; then it is cut off, and comes back where it was.
 http_stream_backlog_max = 1_000
+# And what they may hold in all, beside the newest: a thousand of full size would be a gigabyte.
+http_stream_backlog_bytes_max = 4 * 1024 * 1024
 # Runs that one stream watches: a page of a listing. Each is read whenever something was committed.
 http_stream_runs_max = 100
 # Runs that all streams of a server watch: one round of reads is over in a moment; events wait for that.
