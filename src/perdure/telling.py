@@ -393,7 +393,7 @@ _before_all = -(2**62)
 
 async def _looked_up(engine: Engine, fact: Fact) -> Fact:
     """Its own id is free, and its cause is the event itself for one who has only the id: it belongs to that chain."""
-    if fact.event_id is not None:
+    if isinstance(fact.event_id, str):  # whether it is one at all is looked at with all the rest
         await _check_free(engine.store, checked_id("event_id", fact.event_id))
     if not isinstance(fact.caused_by, str):
         check_cause(fact.caused_by)
