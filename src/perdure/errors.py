@@ -158,13 +158,22 @@ class BatchClosed(PerdureError):
 
 
 class CursorTooOld(PerdureError):
-    """The events that a cursor is to read next were deleted by retention. `oldest` is the first that is kept."""
+    """The events that a cursor is to read next were deleted by retention. `oldest` is the first that is kept.
 
-    def __init__(self, name: str, oldest: int) -> None:
+    `name` is that of the consumer; None for one who follows the ledger from a position of their own.
+    """
+
+    def __init__(self, name: str | None, oldest: int) -> None:
         self.name, self.oldest = name, oldest
+        who, cure = "you", f"go on after {oldest - 1}, and know that some are missing"
+        if name is not None:
+            who, cure = (
+                f"consumer {name!r}",
+                f'rewind it there with `await app.rewind({name!r}, "beginning")`',
+            )
         super().__init__(
-            f"consumer {name!r} would have to read events that retention has deleted; the oldest kept one is at "
-            f'position {oldest}: rewind it there with `await app.rewind({name!r}, "beginning")`'
+            f"{who} would have to read events that retention has deleted; the oldest kept one is at position {oldest}: "
+            f"{cure}"
         )
 
 
@@ -515,11 +524,12 @@ class ServerFailed(PerdureError):
 
 
 class Unreachable(PerdureError):
-    """No server could be asked; nothing was sent."""
+    """No server has answered, and nothing was changed: nothing was `sent`, or only a question."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        self.url, self.reason = url, reason
-        super().__init__(f"no answer from {url}: {reason}; nothing was sent")
+    def __init__(self, url: str, reason: str, *, sent: bool = False) -> None:
+        self.url, self.reason, self.sent = url, reason, sent
+        became = "nothing was changed" if sent else "nothing was sent"
+        super().__init__(f"no answer from {url}: {reason}; {became}")
 
 
 class NotRunning(PerdureError):

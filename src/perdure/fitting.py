@@ -14,7 +14,7 @@ from perdure.errors import Uncheckable
 from perdure.model.codec import place_text
 from perdure.model.limits import payload_errors_max, shown
 from perdure.model.patterns import Work, search
-from perdure.model.schema import beyond, check_schema, schema_checks_max
+from perdure.model.schema import beyond, check_schema, has_twins, schema_checks_max
 
 _with_the_code = "send it from an app that has the code, or change the type"
 
@@ -77,15 +77,19 @@ class _Judge:
         raise Uncheckable(self._what, why)
 
     def _rules(self, known: Any) -> dict[str, Any]:
-        rules = {**known, "pattern": self._pattern, "type": _type_or_decimal(known["type"])}
-        return {name: self._counted(rule) for name, rule in rules.items()}
+        own = {
+            "pattern": self._pattern,
+            "type": _type_or_decimal(known["type"]),
+            "uniqueItems": _unique,  # that of jsonschema compares all with all
+        }
+        return {name: self._counted(rule) for name, rule in {**known, **own}.items()}
 
     def _counted(self, rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        def counted(*args: Any) -> Iterator[Any]:
-            self._checks += 1
+        def counted(validator: Any, said: Any, value: Any, schema: Any) -> Iterator[Any]:
+            self._checks += len(said) if isinstance(said, list) else 1
             if self._checks > schema_checks_max:
                 raise _TooMuch
-            yield from rule(*args) or ()
+            yield from rule(validator, said, value, schema) or ()
 
         return counted
 
@@ -94,6 +98,13 @@ class _Judge:
 
         if isinstance(value, str) and search(pattern, value, self._work) is not True:
             yield ValidationError(f"{shown(value)} does not match {shown(pattern)}")
+
+
+def _unique(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if wanted and isinstance(value, list) and has_twins(value):
+        yield ValidationError("an item is there twice")
 
 
 def _type_or_decimal(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:

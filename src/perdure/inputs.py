@@ -529,9 +529,10 @@ def checked_limit(limit: int) -> int:
 
 
 def checked_id(what: str, value: str) -> str:
+    """What something is looked up by: any text that a store could hold, also one that nothing has."""
     if not isinstance(value, str):
         raise BadValue(what, value, f"is a {type(value).__name__}; give the id that was answered")
-    return limits.check_key(value) if not value.isascii() else value
+    return limits.check_words(what, value, limits.path_bytes_max, "path_bytes_max")
 
 
 def checked_position(value: Any) -> int:

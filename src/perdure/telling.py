@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from perdure.channels import Plain, Queue, Topic
 from perdure.engine import Engine
-from perdure.errors import LedgerRewound, PerdureError, refusal_error
+from perdure.errors import Conflict, LedgerRewound, PerdureError, refusal_error
 from perdure.inputs import (
     Fact,
     as_fact,
@@ -30,7 +30,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event, event_of
 from perdure.model.limits import BadValue, check_entity, check_name
 from perdure.model.outcomes import Accepted, EmitOutcome, Refusal, Taken, Told
-from perdure.model.records import EventRecord
+from perdure.model.records import DeadLetterRecord, EventRecord, SignalRecord
 from perdure.model.topics import Pattern, check_topic, parse_pattern
 from perdure.named import Catalogue, submit
 from perdure.observing.traces import current_trace
@@ -138,7 +138,7 @@ class Telling:
         once you commit, if you do.
         """
         engine = self._engine()
-        fact = await _with_cause(engine, Fact(topic=topic, payload=payload, **options))
+        fact = await _looked_up(engine, Fact(topic=topic, payload=payload, **options))
         trace = current_trace() if fact.trace is None else None
         if trace is not None:
             fact = replace(fact, trace=trace)
@@ -165,7 +165,7 @@ class Telling:
         catalogue = Catalogue(engine.store)
         for given in events:
             try:
-                fact = await _with_cause(engine, as_fact(given))
+                fact = await _looked_up(engine, as_fact(given))
                 if trace is not None and fact.trace is None:
                     fact = replace(fact, trace=trace)
                 made.append(await catalogue.checked(_made(engine, fact)))
@@ -391,13 +391,21 @@ class Telling:
 _before_all = -(2**62)
 
 
-async def _with_cause(engine: Engine, fact: Fact) -> Fact:
-    """The event itself for one who has only its id: what it leads to belongs to its chain."""
+async def _looked_up(engine: Engine, fact: Fact) -> Fact:
+    """Its own id is free, and its cause is the event itself for one who has only the id: it belongs to that chain."""
+    if isinstance(fact.event_id, str):  # whether it is one at all is looked at with all the rest
+        await _check_free(engine.store, checked_id("event_id", fact.event_id))
     if not isinstance(fact.caused_by, str):
         check_cause(fact.caused_by)
         return fact
     found = await engine.store.event(checked_id("caused_by", fact.caused_by))
     return fact if found is None else replace(fact, caused_by=event_of(found))
+
+
+async def _check_free(store: Store, event_id: str) -> None:
+    """The fact that tells what became of a signal has the id of the signal: it must not be taken by then."""
+    if isinstance(await store.signal(event_id), SignalRecord | DeadLetterRecord):
+        raise Conflict(f"event id {event_id!r} is that of a signal; nothing was stored")
 
 
 def _made(engine: Engine, fact: Fact) -> ops.NewEvent:

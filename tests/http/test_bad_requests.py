@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
 from asking import TOKENS, Asked
+
+from perdure.model import limits
 
 API = "/api/v1"
 
@@ -124,6 +127,13 @@ FORMS = [
         422,
         "http_sends_max",
         {"sends": [{"run_id": "waiting", "signal": "note"}] * 1001},
+    ),
+    post(
+        "too many events at once",
+        "/events/batch",
+        422,
+        "http_sends_max",
+        {"events": [{"topic": "a"}] * 1001},
     ),
     post(
         "keys that differ",
@@ -399,6 +409,31 @@ async def test_a_bad_request_is_refused_and_changes_nothing(open_shop: Asked, ba
     assert bad.says.lower() in problem["detail"].lower()
     assert "Traceback" not in answer.text
     assert await state_of(open_shop) == before
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    open_shop: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "http_body_s", 0.05)
+    ended = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"link": "'
+        await ended.wait()
+
+    for path in ("/answers", "/session", "/runs"):
+        answer = await open_shop.http.post(API + path, content=slowly(), headers=JSON)
+        assert answer.status_code == 408, answer.text
+        assert "http_body_s" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("host", ["[::1", "localhost:80?limit=0", "localhost:80/nowhere?x=1#"])
+async def test_an_odd_host_says_nothing_about_what_is_asked(open_shop: Asked, host: str) -> None:
+    answer = await open_shop.http.get(f"{API}/runs?limit=2", headers={"host": host})
+    assert answer.status_code in (200, 401), answer.text
+    answer = await open_shop.http.get("/nowhere", headers={"host": host})
+    assert answer.status_code == 404
+    assert "/nowhere'" in answer.json()["detail"]
 
 
 async def settled(asked: Asked) -> None:

@@ -90,6 +90,33 @@ async def test_on_its_own_it_opens_the_app() -> None:
     assert sent == ["lifespan.startup.complete True", "lifespan.shutdown.complete False"]
 
 
+@pytest.mark.parametrize("prefix", ["/a%20shop", "/%61%20shop", "/a%20sho%70"])
+async def test_an_id_is_decoded_once_however_its_host_was_addressed(prefix: str) -> None:
+    app = shop()
+    host = Starlette(lifespan=lifespan(app))
+    host.mount("/a shop", create_app(app, tokens=()))
+    async with hosted(host) as http:
+        for run_id, path in (("o/1", "o%2F1"), ("o%2F1", "o%252F1")):
+            await app.start("decide", "o", id=run_id)
+            answer = await http.get(f"{prefix}/api/v1/runs/{path}")
+            assert answer.json().get("id") == run_id, answer.text
+
+
+async def test_a_server_that_tells_no_raw_path_will_do() -> None:
+    """It is optional. What is left is decoded, and is not decoded again."""
+    app = shop()
+    api = create_app(app, tokens=())
+
+    async def without(scope: Any, receive: Any, send: Any) -> None:
+        await api({**scope, "raw_path": None}, receive, send)
+
+    transport = httpx2.ASGITransport(without, client=("127.0.0.1", 1))
+    async with app, httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        await app.start("decide", "o", id="50%25 off")
+        answer = await http.get("/api/v1/runs/50%2525%20off")
+        assert answer.json().get("id") == "50%25 off", answer.text
+
+
 async def test_the_document_knows_where_it_is_mounted() -> None:
     app = shop()
     host = Starlette(lifespan=lifespan(app))
@@ -102,16 +129,19 @@ async def test_the_document_knows_where_it_is_mounted() -> None:
 # --- health ---
 
 
-async def test_ready_names_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ready_names_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def gone(self: App) -> Any:
-        raise StoreRefused("the store is out of reach", passing=True)
+        raise StoreRefused("postgresql://anna@db.example is out of reach", passing=True)
 
     async with asked(shop(), tokens=()) as found:
         assert (await found.http.get("/health/ready")).json() == {"status": "ok", "reasons": []}
         monkeypatch.setattr(App, "health", gone)
         answer = await found.http.get("/health/ready")
         assert answer.status_code == 503
-        assert answer.json() == {"status": "degraded", "reasons": ["the store is out of reach"]}
+        assert answer.json() == {"status": "degraded", "reasons": ["the store does not answer"]}
+        assert "out of reach" in caplog.text  # where it is, is not for strangers
         assert (await found.http.get("/health")).status_code == 200
 
 

@@ -114,6 +114,16 @@ def test_a_server_makes_no_error_of_somebody_else() -> None:
     assert Theirs.__name__ == "Theirs"
 
 
+@pytest.mark.parametrize(
+    "facts", [{"__class__": 1}, {"args": 5}, {"__traceback__": 3}, {"expires_at": "soon"}]
+)
+def test_odd_facts_do_no_harm(facts: dict[str, Any]) -> None:
+    odd = msgspec.structs.replace(problem_of(errors.RunNotFound("x")), facts=facts)
+    again = read_problem(msgspec.json.encode(odd), 404)
+    assert type(again) is errors.RunNotFound
+    assert str(again) == odd.detail
+
+
 def test_problems_have_their_type() -> None:
     assert CONTENT_TYPE == "application/problem+json"
     assert problem_of(errors.RunNotFound("x")).type == "urn:perdure:error:RunNotFound"

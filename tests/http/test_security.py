@@ -103,6 +103,14 @@ async def test_who_asks_is_known_to_the_server(locked_shop: Asked) -> None:
     assert answer.json() == {"name": "signal", "scopes": ["signal"], "groups": ["finance"]}
 
 
+async def test_two_tokens_are_none(locked_shop: Asked) -> None:
+    """Something before us may have looked at the other one."""
+    both = [("authorization", f"Bearer {TOKENS[one]}") for one in ("admin", "read")]
+    answer = await locked_shop.http.get(f"{API}/me", headers=both)
+    assert answer.status_code == 401
+    assert "several" in answer.json()["detail"]
+
+
 # --- an authentication of one's own ---
 
 
@@ -130,6 +138,8 @@ async def test_a_host_may_say_who_asks() -> None:
         ("127.0.0.1", {"x-forwarded-for": "203.0.113.9"}),
         ("127.0.0.1", {"forwarded": "for=203.0.113.9"}),
         ("127.0.0.1", {"x-real-ip": "203.0.113.9"}),
+        ("127.0.0.1", {"x-forwarded-proto": "https"}),
+        ("127.0.0.1", {"via": "1.1 proxy"}),
         ("127.0.0.1", {"host": "evil.example"}),
         ("127.0.0.1", {"host": "evil.example:8000"}),
         ("127.0.0.1", {"host": "localhost.evil.example"}),

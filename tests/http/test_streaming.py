@@ -5,13 +5,14 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from asking import arrived, note, serving, shop
 
-from perdure import App
+from perdure import App, CursorTooOld, Overloaded
 from perdure.http import streaming
 from perdure.http.streaming import Feed, Wish
 from perdure.model import limits
@@ -188,6 +189,20 @@ async def test_there_is_a_bound_on_streams(monkeypatch: pytest.MonkeyPatch) -> N
                 await asyncio.sleep(0)
 
 
+async def test_there_is_a_bound_on_runs_that_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "http_watched_runs_max", 3)
+    async with shop() as app:
+        feed = Feed(app)
+        first = feed.follow(Wish(None, None), None, ("a", "b"))
+        await anext(first)
+        with pytest.raises(Overloaded, match="http_watched_runs_max"):
+            await anext(feed.follow(Wish(None, None), None, ("c", "d")))
+        same = feed.follow(Wish(None, None), None, ("b", "c"))
+        assert [(await anext(same))[0] for _ in range(3)] == ["position", "run", "run"]
+        await same.aclose()  # type: ignore[attr-defined]
+        await first.aclose()  # type: ignore[attr-defined]
+
+
 async def test_a_slow_reader_is_cut_off_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given what waited for it, then the end; from there on it misses nothing, and others never waited."""
     monkeypatch.setattr(limits, "http_stream_backlog_max", 5)
@@ -206,6 +221,20 @@ async def test_a_slow_reader_is_cut_off_and_comes_back(monkeypatch: pytest.Monke
         rest = [(await anext(again))[2].payload for _ in range(7)]
         assert rest == [5, 6, 7, 8, 9, 10, 11]
         await again.aclose()  # type: ignore[attr-defined]
+        await quick.aclose()  # type: ignore[attr-defined]
+
+
+async def test_large_events_cut_a_slow_reader_off_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "http_stream_backlog_bytes_max", 5_000)
+    async with shop() as app:
+        feed = Feed(app)
+        slow, quick = (feed.follow(Wish(None, None), None, ()) for _ in range(2))
+        assert (await anext(slow))[0] == (await anext(quick))[0] == "position"
+        for count in range(20):
+            await app.emit("letters", [count, "x" * 1_000])
+            assert (await anext(quick))[2].payload[0] == count
+        told = [one[2].payload[0] async for one in slow]
+        assert told == list(range(5))
         await quick.aclose()  # type: ignore[attr-defined]
 
 
@@ -230,7 +259,7 @@ async def test_nobody_follows_nobody_reads() -> None:
         await app.emit(arrived, 1)
         async with asyncio.timeout(20):
             await task
-        assert app._engine().coordinator.on_batch.count(feed._heard.set) == 0
+        assert feed._heard.set not in app._engine().coordinator.on_batch
 
 
 def test_pings_keep_a_quiet_stream_open() -> None:
@@ -247,3 +276,65 @@ async def test_a_signal_that_is_buffered_is_told_too() -> None:
             await app.run("one").cancel()
             while (await stream.until("run")).data["status"] != "cancelled":
                 pass
+
+
+async def test_readers_who_join_at_once_are_each_told_everything_once(tmp_path: Path) -> None:
+    """Where a read takes its time, several find that nobody reads along yet."""
+    async with shop(f"sqlite:///{tmp_path}/shop.db") as app:
+        feed = Feed(app)
+        readers = [feed.follow(Wish(None, None), None, ()) for _ in range(5)]
+        emitting = asyncio.create_task(app.emit_many([(arrived, count) for count in range(5)]))
+        began = await asyncio.gather(*(anext(one) for one in readers))
+        await emitting
+        await app.emit(arrived, 99)
+        for (_, at, _), reader in zip(began, readers, strict=True):
+            positions = [int(at or "")]
+            async for _, position, event in reader:
+                positions.append(int(position or ""))
+                if event.payload == 99:
+                    break
+            assert positions == list(range(positions[0], positions[-1] + 1))
+            await reader.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_reader_who_is_ahead_of_the_feed_hears_nothing_twice(tmp_path: Path) -> None:
+    """What it saw at another server, this one may not have read yet."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    async with shop(url) as app, shop(url) as elsewhere:
+        feed = Feed(app)
+        other = feed.follow(Wish(None, None), None, ())
+        await anext(other)
+        await elsewhere.emit_many([(arrived, count) for count in range(3)])
+        ahead = feed.follow(Wish(None, None), 3, ())
+        assert (await anext(ahead))[1] == "3"
+        await elsewhere.emit(arrived, 3)
+        assert (await anext(ahead))[1] == "4"
+        await ahead.aclose()  # type: ignore[attr-defined]
+        await other.aclose()  # type: ignore[attr-defined]
+
+
+async def test_what_was_trimmed_is_not_skipped_in_silence() -> None:
+    async with shop() as app:
+        await app.emit_many([(arrived, count) for count in range(10)])
+        feed = Feed(app)
+        await app.trim_ledger(keep=3, force=True)
+        behind = feed.follow(Wish(None, None), 4, ())
+        with pytest.raises(CursorTooOld, match="position 8"):
+            await anext(behind)
+        all_there_is = feed.follow(Wish(None, None), 0, ())
+        assert [(await anext(all_there_is))[1] for _ in range(3)] == ["8", "9", "10"]
+        await all_there_is.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_burst_cannot_pass_the_bound_on_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "http_streams_max", 2)
+    async with served() as (_, url):
+
+        async def status() -> int:
+            async with following(url) as stream:
+                await asked.wait()
+                return stream.answer.status_code
+
+        asked = asyncio.Barrier(10)
+        found = await asyncio.gather(*(status() for _ in range(10)))
+        assert sorted(found) == [200] * 2 + [429] * 8

@@ -56,7 +56,7 @@ def shop() -> App:
     app.add(paid)
     app.add(jobs)
 
-    @app.workflow(pool=Pool("shipping", slots=2))
+    @app.workflow(pool=Pool("shipping", limit=2))
     async def fulfil(ctx: Context, order: Order, after: timedelta = timedelta(0)) -> Receipt:
         return Receipt(order, after)
 

@@ -10,6 +10,7 @@ from worlds import Deadly
 
 from perdure import (
     App,
+    Buffered,
     Cause,
     Conflict,
     Context,
@@ -919,6 +920,30 @@ async def test_a_key_counts_once_within_its_topic_for_a_week(
         assert isinstance(await w.app.emit(tick, 2, key="k"), Emitted)
         await w.settle()
         assert await run.result() == 2
+
+
+async def test_the_id_of_a_signal_is_not_given_to_an_event(world: Any, app: App) -> None:
+    """The fact that tells of its end could not be told, and so the run could not end."""
+
+    @app.workflow
+    async def waits(ctx: Context) -> Any:
+        return await ctx.wait(Signal("go"))
+
+    async with world(app) as w:
+        await w.begin(waits, id="one")
+        kept = await w.app.signal("one", "later")
+        assert isinstance(kept, Buffered)
+        with pytest.raises(Conflict, match="that of a signal"):
+            await w.app.emit(tick, 1, event_id=kept.signal_id)
+        (refused,) = await w.app.emit_many([Fact(topic=tick, payload=1, event_id=kept.signal_id)])
+        assert isinstance(refused, Refused)
+        await w.app.signal("one", "go", 5)
+        await w.settle()
+        assert await w.app.run("one").status() == "completed"
+        status = await w.app.signal_status(kept.signal_id)
+        assert status is not None
+        with pytest.raises(Conflict):
+            await w.app.emit(tick, 1, event_id=kept.signal_id)
 
 
 async def test_an_event_id_counts_once(world: Any, app: App) -> None:

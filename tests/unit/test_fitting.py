@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Uncheckable
+from perdure import Uncheckable, fitting
 from perdure.fitting import misfits
 
 WHAT = "the payload of signal 'go'"
@@ -85,14 +85,26 @@ def test_patterns_are_matched_in_bounded_time() -> None:
         told({"patternProperties": {"^(a|a)*$": {"not": {}}}}, {"a" * 5000 + "!": 1})
 
 
-def test_work_is_bounded() -> None:
-    forks: dict[str, Any] = {"type": "null"}
-    for _ in range(40):
-        forks = {"not": {"anyOf": [forks, forks]}}
+def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pytest timeout is the judge."""
+    monkeypatch.setattr(fitting, "schema_checks_max", 50_000)
+    forks = {"0": {"type": "null"}}
+    for depth in range(1, 40):
+        twice = {"$ref": f"#/$defs/{depth - 1}"}
+        forks[str(depth)] = {"not": {"anyOf": [twice, twice]}}
     with pytest.raises(Uncheckable, match="too deep or too ambiguous"):
-        told(forks, 1)
+        told({"$defs": forks, "$ref": "#/$defs/39"}, 1)
     with pytest.raises(Uncheckable, match="too deep"):
         told({"not": {"$ref": "#"}}, 1)
+    with pytest.raises(Uncheckable, match="too ambiguous"):
+        told({"items": {"not": {"enum": list(range(1000))}}}, [-1] * 100)
+
+
+def test_items_are_not_compared_with_each_other() -> None:
+    many = [{"a": number} for number in range(30_000)]
+    assert told({"not": {"const": 0}, "uniqueItems": True}, many) == []
+    assert told({"not": {"uniqueItems": True}}, many) == ["at $: does not fit `not`"]
+    assert told({"not": {"uniqueItems": True}}, [1, 1.0]) == []
 
 
 @pytest.mark.parametrize("schema", [{"not": {"minimum": "x"}}, {"not": {"items": 5}}, {"not": 5}])

@@ -88,6 +88,18 @@ def test_what_takes_python_for_ever_takes_us_a_moment(pattern: str) -> None:
     assert search(pattern, "a" * 2000 + "!", Work()) is False
 
 
+@pytest.mark.parametrize("pattern", ["(){4000000000}a*b*", "((){1000}){1000}a*b*", "(|){3}a*b*"])
+def test_nothing_is_not_repeated(pattern: str) -> None:
+    """The pytest timeout is the judge."""
+    assert search(pattern, "ab", Work()) is True
+
+
+def test_a_large_class_of_characters_costs_what_it_is() -> None:
+    large = "[^" + "".join(map(chr, range(0x4E00, 0x4E00 + 900))) + "]*x*y"
+    assert search(large, "z" * 100, Work()) is False
+    assert search(large, "z" * 100_000, Work()) is None
+
+
 def test_the_work_is_bounded_over_all_texts() -> None:
     work = Work()
     answers = [search("^(a|b)*$", "a" * 1000, work) for _ in range(1000)]

@@ -10,9 +10,10 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 import msgspec
 from msgspec import UNSET
 
-from perdure.client.transport import Transport, held_s
+from perdure.client.transport import Patience, Transport, held_s
 from perdure.client.wording import decoded, decoded_published, path_of, pooled, untyped
 from perdure.errors import (
+    PerdureError,
     RunCancelled,
     RunFailed,
 )
@@ -70,17 +71,26 @@ class RemoteRun(Generic[R_co]):
         return (await self.info()).status
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end and give the result; raises RunFailed, RunCancelled, or TimeoutError."""
+        """Wait for the end and give the result; raises RunFailed, RunCancelled, or TimeoutError.
+
+        A server that goes away for a while meanwhile is waited for.
+        """
         left_s = None if timeout is None else parse_duration(timeout, "timeout") / 1_000_000
         loop = asyncio.get_running_loop()
         until = None if left_s is None else loop.time() + left_s
+        patience = Patience()
         while True:
             wait_s = held_s if until is None else min(held_s, max(0.0, until - loop.time()))
-            ended: wire.Ended = await self._client._call(
-                "result", run_id=self.run_id, wait=f"{wait_s:.3f}"
-            )
-            if ended.ended:
-                return self._result_of(ended)
+            try:
+                ended: wire.Ended = await self._client._call(
+                    "result", run_id=self.run_id, wait=f"{wait_s:.3f}"
+                )
+            except (PerdureError, TimeoutError) as error:
+                await patience.outlast(error)
+            else:
+                patience.met()
+                if ended.ended:
+                    return self._result_of(ended)
             if until is not None and loop.time() >= until:
                 raise TimeoutError(
                     f"run {self.run_id!r} has not ended within {timeout}; it goes on: ask for its status, or wait "

@@ -1,4 +1,4 @@
-"""One request of a client, and streams across connections that break."""
+"""One request of a client, streams across connections that break, and how long a server that is away is waited for."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -10,13 +10,9 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.client.wording import asked, path_of, plain_field, read_answer
-from perdure.errors import (
-    NotRunning,
-    OutcomeUnknown,
-    Unreachable,
-)
+from perdure.errors import BadRequest, NotRunning, OutcomeUnknown, PerdureError, Unreachable
 from perdure.http import wire
-from perdure.http.problems import Problem, error_of, read_problem
+from perdure.http.problems import Problem, error_of, read_problem, status_of
 from perdure.http.routes import BY_VERB, Route
 from perdure.model import limits
 from perdure.model.duration import Duration, parse_duration
@@ -28,8 +24,13 @@ from perdure.views import (
 
 # How long the server holds a request for the end of a run, well within what proxies endure; then we ask again.
 held_s = 25
-# Between two tries to follow anew.
+# Between two tries to go on where a connection broke: twice as long each time, up to this.
 _again_s = 1.0
+_again_s_max = 15.0
+# For how long a server that was there may be away: as long as one is replaced, or its store fails over.
+_away_s_max = 120.0
+# What goes away by itself: a server starts or stops, has too much to do, or something before it misses it.
+_passing = frozenset({429, 502, 503, 504})
 
 
 class Transport:
@@ -65,6 +66,9 @@ class Transport:
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(self._timeout_s, read=self._timeout_s + held_s),
+            limits=httpx.Limits(
+                max_connections=limits.client_connections_max, max_keepalive_connections=20
+            ),
             transport=self._transport,
         )
         return self
@@ -122,7 +126,7 @@ class Transport:
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
             if route.method == "GET":
-                raise Unreachable(self.url, reason) from error
+                raise Unreachable(self.url, reason, sent=True) from error
             raise OutcomeUnknown(
                 f"{route.verb} was sent to {self.url}, and its answer was lost ({reason}): repeating it with the same "
                 "key is safe"
@@ -139,9 +143,12 @@ class Transport:
         self, route: Route, path: str, query: dict[str, Any], after: int | None
     ) -> AsyncGenerator[tuple[str, bytes], None]:
         """What a stream tells, across connections that break, until it says that it has ended."""
+        patience = Patience()
         while True:
+            self._open()
             try:
                 async with self._connected(path, query, after) as events:
+                    patience.met()
                     async for one in events:
                         if one.event == "problem":
                             raise error_of(msgspec.json.decode(one.data, type=Problem))
@@ -150,10 +157,10 @@ class Transport:
                         yield one.event, one.data.encode()
                         if one.event == "end":
                             return
-            except (needed_httpx().TransportError, NotRunning):
-                pass  # it broke: we come back where we were
-            self._open()
-            await asyncio.sleep(_again_s)
+            except PerdureError as error:
+                await patience.outlast(error)
+            else:  # it ended, or broke: we come back where we were
+                await asyncio.sleep(_again_s)
 
     @asynccontextmanager
     async def _connected(
@@ -163,10 +170,50 @@ class Transport:
         asking = asked(query if after is None else {**query, "after": after})
         # Quiet for longer than the server's own signs of life means that it is gone.
         patience = httpx.Timeout(self._timeout_s, read=60)
-        async with http.stream("GET", path, params=asking, timeout=patience) as response:
-            if response.status_code != 200:
-                raise read_problem(await response.aread(), response.status_code)
-            yield httpx.EventSource(response, limits.http_body_bytes_max)
+        try:
+            async with http.stream("GET", path, params=asking, timeout=patience) as response:
+                if response.status_code != 200:
+                    raise read_problem(await response.aread(), response.status_code)
+                yield httpx.EventSource(response, limits.http_body_bytes_max)
+        except (
+            httpx.SSEError
+        ) as error:  # no stream, or not one of ours: the next will be none either
+            raise BadRequest(f"{self.url} does not send a stream of events: {error}") from error
+        except httpx.TransportError as error:
+            raise Unreachable(self.url, str(error) or type(error).__name__) from error
+
+
+class Patience:
+    """Of one who waits for something of a server: it may go away and come back, but it must have been there."""
+
+    def __init__(self) -> None:
+        self._is_known = False
+        self._away_since: float | None = None
+        self._pause_s = _again_s
+
+    def met(self) -> None:
+        """The server has answered."""
+        self._is_known, self._away_since, self._pause_s = True, None, _again_s
+
+    async def outlast(self, error: PerdureError | TimeoutError) -> None:
+        """Let some time pass before the next try; raises the error if it will not go away, or has not for too long."""
+        now = asyncio.get_running_loop().time()
+        since = self._away_since = now if self._away_since is None else self._away_since
+        if not (self._knows(error) and _is_passing(error)) or now - since > _away_s_max:
+            raise error
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _again_s_max)
+
+    def _knows(self, error: PerdureError | TimeoutError) -> bool:
+        return self._is_known or (isinstance(error, Unreachable) and error.sent)
+
+
+def _is_passing(error: PerdureError | TimeoutError) -> bool:
+    match error:
+        case Unreachable() | TimeoutError():
+            return True
+        case _:
+            return status_of(error) in _passing
 
 
 def needed_httpx() -> Any:

@@ -11,10 +11,11 @@ from perdure.channels import Queue, Signal, Topic
 from perdure.errors import (
     BadRequest,
     InvalidPayload,
+    OutcomeUnknown,
     Undecodable,
 )
 from perdure.http import wire
-from perdure.http.problems import error_of, read_problem
+from perdure.http.problems import CONTENT_TYPE, error_of, read_problem
 from perdure.http.routes import BY_VERB, Route
 from perdure.inputs import Fact, decoded_item, encoded_input, encoded_payload
 from perdure.model import limits
@@ -131,7 +132,7 @@ def _decoder(verb: str) -> Any:
 
 def read_answer(route: Route, answer: Any) -> Any:
     if answer.status_code >= 400:
-        raise _raised(answer)
+        raise _raised(route, answer)
     if route.answer is None:
         return None
     try:
@@ -143,10 +144,16 @@ def read_answer(route: Route, answer: Any) -> Any:
         raise BadRequest(reason, 502) from error
 
 
-def _raised(answer: Any) -> Exception:
+def _raised(route: Route, answer: Any) -> Exception:
     error = read_problem(answer.content, answer.status_code)
-    if isinstance(error, BadRequest) and error.status == 504:
-        return TimeoutError(str(error))
+    if not isinstance(error, BadRequest):
+        return error
+    if answer.headers.get("content-type") == CONTENT_TYPE:
+        return TimeoutError(str(error)) if error.status == 504 else error
+    if answer.status_code >= 500 and route.method != "GET":
+        return OutcomeUnknown(
+            f"{route.verb} was sent, and its answer was lost ({error}): repeating it with the same key is safe"
+        )
     return error
 
 

@@ -5,6 +5,7 @@ over HTTP differs have a function here, found by the name of their verb. What a 
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.app import App
-from perdure.errors import NotAllowed, PerdureError, RunNotFound
+from perdure.errors import NotAllowed, PerdureError, RunNotFound, StoreRefused
 from perdure.handle import RunHandle
 from perdure.http import wire
 from perdure.http.problems import problem_of
@@ -28,6 +29,8 @@ from perdure.model.limits import BadValue, check_name
 from perdure.model.records import ErrorRecord
 from perdure.model.status import TERMINAL
 from perdure.views import Page, Refused, ScheduleInfo, StreamItem
+
+log = logging.getLogger("perdure.http")
 
 _time = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -211,12 +214,16 @@ async def _stream_items(app: App, call: Call) -> Any:
 
 
 async def _signal_many(app: App, call: Call) -> Any:
-    sends: list[wire.OneSend] = call.body.sends
-    if len(sends) > limits.http_sends_max:
-        most = f"at most {limits.http_sends_max} (http_sends_max)"
-        raise BadValue("sends", limits.unsaid, f"are {len(sends)}; {most}: send them in parts")
+    sends: list[wire.OneSend] = _not_too_many("sends", call.body.sends)
     outcomes = await app.signal_many((one.run_id, one.signal, one.payload) for one in sends)
     return wire.Listing(items=[_or_problem(one) for one in outcomes])
+
+
+def _not_too_many(what: str, several: list[Any]) -> list[Any]:
+    if len(several) > limits.http_sends_max:
+        most = f"at most {limits.http_sends_max} (http_sends_max)"
+        raise BadValue(what, limits.unsaid, f"are {len(several)}; {most}: send them in parts")
+    return several
 
 
 def _or_problem(outcome: Any) -> Any:
@@ -263,7 +270,7 @@ async def _answer(app: App, call: Call) -> Any:
 
 
 async def _emit_many(app: App, call: Call) -> Any:
-    facts = [Fact(**_given(one)) for one in call.body.events]
+    facts = [Fact(**_given(one)) for one in _not_too_many("events", call.body.events)]
     return wire.Listing(items=[_or_problem(one) for one in await app.emit_many(facts)])
 
 
@@ -315,6 +322,9 @@ async def ready(app: App) -> wire.Ready:
         async with asyncio.timeout(limits.http_ready_s):
             health = await app.health()
     except TimeoutError:
+        return wire.Ready(status="degraded", reasons=["the store does not answer"])
+    except StoreRefused as refused:  # strangers may ask, and need not know where it is
+        log.warning("not ready: %s", refused)
         return wire.Ready(status="degraded", reasons=["the store does not answer"])
     except PerdureError as error:
         return wire.Ready(status="degraded", reasons=[str(error)])

@@ -6,6 +6,7 @@ an id of its log. Knows nothing of a web framework: server and client both use i
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -131,7 +132,8 @@ def error_of(problem: Problem) -> PerdureError:
     error = kind.__new__(kind)
     Exception.__init__(error, problem.detail)
     for name, value in problem.facts.items():
-        setattr(error, name, _fact(name, value))
+        if not hasattr(Exception, name):  # what every error has is no fact
+            setattr(error, name, _fact(name, value))
     return error
 
 
@@ -148,7 +150,8 @@ def _fact(name: str, value: Any) -> Any:
     if name in _tuples and isinstance(value, list):
         return tuple(value)
     if name.endswith("_at") and isinstance(value, str):
-        return datetime.fromisoformat(value)
+        with suppress(ValueError):
+            return datetime.fromisoformat(value)
     return value
 
 

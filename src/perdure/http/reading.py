@@ -4,6 +4,7 @@ Everything has its bound before it is parsed, and what does not fit is refused w
 done by then. Paths are taken as they were sent: an id may hold a slash, and stands percent-encoded then.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -30,7 +31,7 @@ async def read(request: Request, route: Route, principal: Principal) -> Call:
     return Call(
         principal=principal,
         path=_path(request.path_params),
-        query=_query(request.url.query, route.query),
+        query=_query(request.scope["query_string"].decode("latin-1"), route.query),
         body=None
         if route.body is None
         else _with_key(_parsed(raw, route, headers), route, headers),
@@ -114,17 +115,26 @@ async def _body(request: Request, route: Route) -> bytes:
     """The bytes of a body, counted while they come: what is too long is not read to its end."""
     most = route.body_bytes_max
     told = request.headers.get("content-length", "0")
-    if told.isdigit() and int(told) > most:
+    if told.isascii() and told.isdigit() and int(told) > most:
         raise BadRequest(f"the body is {told} bytes; at most {most} here", 413)
-    parts, size = [], 0
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise BadRequest(f"the body is longer than {most} bytes", 413)
-            parts.append(part)
+        async with asyncio.timeout(limits.http_body_s):
+            return await _read(request, most)
+    except TimeoutError:
+        raise BadRequest(
+            f"the body has not come within {limits.http_body_s} s (http_body_s)", 408
+        ) from None
     except ClientDisconnect:
         raise BadRequest("the body broke off") from None
+
+
+async def _read(request: Request, most: int) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise BadRequest(f"the body is longer than {most} bytes", 413)
+        parts.append(part)
     return b"".join(parts)
 
 

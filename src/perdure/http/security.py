@@ -30,7 +30,7 @@ CSRF_HEADER: Final = "x-perdure-csrf"
 _digest_mark: Final = "sha256"
 _safe: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _own_names: Final = frozenset({"localhost", "127.0.0.1", "::1", "testserver"})
-_forwarded: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_proxies_say: Final = ("forwarded", "via", "x-real-ip")
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,8 +167,8 @@ class Guard:
             if found is not None:
                 _check_origin(request)
                 return found
-        given = request.headers.get("authorization")
-        if given is not None:
+        given = request.headers.getlist("authorization")
+        if given:
             return self._by_token(_bearer(given))
         cookie = request.cookies.get(COOKIE)
         if cookie is not None and not self.is_open:
@@ -240,8 +240,10 @@ def _checked_tokens(tokens: Sequence[Token]) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def _bearer(header: str) -> str:
-    scheme, _, text = header.partition(" ")
+def _bearer(headers: list[str]) -> str:
+    if len(headers) > 1:
+        raise NotAuthenticated("there are several Authorization headers; send one")
+    scheme, _, text = headers[0].partition(" ")
     text = text.strip()
     if scheme.lower() != "bearer" or not text:
         raise NotAuthenticated("the Authorization header is not `Bearer <token>`")
@@ -284,12 +286,11 @@ def _check_local(request: Request) -> None:
             "this server has no tokens, so it answers only its own machine; give it some "
             f"({TOKENS_VARIABLE}, or create_app(tokens=…))"
         )
-    for header in _forwarded:
-        if header in request.headers:
-            raise NotAuthenticated(
-                "this server has no tokens, so it answers nobody through a proxy; give it some "
-                f"({TOKENS_VARIABLE}, or create_app(tokens=…))"
-            )
+    if any(one in _proxies_say or one.startswith("x-forwarded-") for one in request.headers):
+        raise NotAuthenticated(
+            "this server has no tokens, so it answers nobody through a proxy; give it some "
+            f"({TOKENS_VARIABLE}, or create_app(tokens=…))"
+        )
     host = _host_name(request.headers.get("host", ""))
     if host not in _own_names and not is_loopback(host):
         raise NotAuthenticated(

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.applications import Starlette
@@ -166,7 +167,7 @@ async def _sign_in(server: Server, request: Request, call: Call) -> Response:
         cookie,
         max_age=limits.session_us // 1_000_000,
         path=request.scope.get("root_path", "") or "/",
-        secure=request.url.scheme == "https",
+        secure=request.scope["scheme"] == "https",
         httponly=True,
         samesite="strict",
     )
@@ -249,11 +250,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """What the router itself refuses: a path or a method that is not there."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        reason = (
-            f"there is nothing at {request.url.path!r}; {PREFIX}/openapi.json lists what there is"
-        )
+        reason = f"there is nothing at {request.scope['path']!r}; {PREFIX}/openapi.json lists what there is"
     elif error.status_code == 405:
-        reason = f"{request.method} is not known at {request.url.path!r}"
+        reason = f"{request.method} is not known at {request.scope['path']!r}"
     else:
         reason = str(error.detail)
     response = told(BadRequest(reason, error.status_code))
@@ -265,7 +264,11 @@ async def _failed(request: Request, error: Exception) -> Response:
     """An error of our own: whoever asks gets its number, the log gets the rest."""
     error_id = secrets.token_hex(6)
     log.error(
-        "request %s %s failed, error %s", request.method, request.url.path, error_id, exc_info=error
+        "request %s %s failed, error %s",
+        request.method,
+        request.scope["path"],
+        error_id,
+        exc_info=error,
     )
     return told(ServerFailed(error_id))
 
@@ -277,9 +280,17 @@ class RawPaths:
         self._inner = inner
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (raw := scope.get("raw_path")):
-            root = scope.get("root_path", "")
-            path = raw.partition(b"?")[0].decode("latin-1")
-            if path.startswith(root):
-                scope = {**scope, "path": path}
+        if scope["type"] == "http":
+            scope = {**scope, "path": _as_sent(scope)}
         await self._inner(scope, receive, send)
+
+
+def _as_sent(scope: Scope) -> str:
+    """The path below the place where we are mounted, as it was sent, or written anew if that is not known."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    raw: str = (scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1")
+    above = "/".join(raw.split("/")[: root.count("/") + 1])
+    if raw and unquote(above) == root:
+        return root + raw.removeprefix(above)
+    return root + quote(path.removeprefix(root))

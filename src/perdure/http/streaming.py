@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from perdure.app import App
 from perdure.engine import Engine
-from perdure.errors import LedgerRewound, Overloaded, PerdureError, RunNotFound
+from perdure.errors import CursorTooOld, LedgerRewound, Overloaded, PerdureError, RunNotFound
+from perdure.following import hears
 from perdure.http import wire
 from perdure.http.handling import Call, item_line
 from perdure.http.problems import problem_of
@@ -34,6 +36,10 @@ log = logging.getLogger("perdure.http")
 
 _ping_s = 15
 _look_every_s = 1.0
+# Events that are read at once: each may be as large as a payload.
+_page_rows = 100
+# A connection that takes nothing for so long is given up, with its place.
+_send_timeout_s = 30
 _headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _digits = re.compile(r"\d{1,19}")
 
@@ -55,32 +61,52 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class _Reader:
-    """One who follows, and what waits for them. `after` is the position they have been given everything up to."""
+    """One who follows, and what waits for them: events after a position, and changes of runs."""
 
-    def __init__(self, wish: Wish, runs: tuple[str, ...]) -> None:
-        self.wish, self.runs = wish, runs
-        self.queue: asyncio.Queue[Message | None] = asyncio.Queue(limits.http_stream_backlog_max)
-        self.cut_off = False
+    def __init__(self, wish: Wish, after: int, runs: tuple[str, ...]) -> None:
+        self._wish, self._after, self.runs = wish, after, runs
+        self._unseen = set(runs)
+        self._queue: asyncio.Queue[tuple[Message, int] | None] = asyncio.Queue(
+            limits.http_stream_backlog_max
+        )
+        self._held_bytes = 0
+        self._cut_off = False
 
-    def tell(self, message: Message) -> None:
-        if self.cut_off:
+    def hear(self, event: Event, size: int) -> None:
+        # One who was told elsewhere may be ahead of what is read here.
+        if event.position > self._after and self._wish.wants(event):
+            self._tell(("event", str(event.position), event), size)
+
+    def see(self, run_id: str, run: RunInfo | None, *, changed: bool) -> None:
+        if changed or run_id in self._unseen:
+            self._unseen.discard(run_id)
+            self._tell(("run", None, run), 0)
+
+    def _tell(self, message: Message, size: int) -> None:
+        if self._cut_off:
             return
-        try:
-            self.queue.put_nowait(message)
-        except asyncio.QueueFull:
+        if self._held_bytes > limits.http_stream_backlog_bytes_max or self._queue.full():
             self.end()
+        else:
+            self._held_bytes += size
+            self._queue.put_nowait((message, size))
 
     def end(self) -> None:
         """No more for this one than waits already: it comes back where it was."""
-        self.cut_off = True
+        self._cut_off = True
         with suppress(asyncio.QueueFull):  # one that is full needs no waking
-            self.queue.put_nowait(None)
+            self._queue.put_nowait(None)
 
     async def next(self) -> Message | None:
         """What waits, in its order; None once there will be no more."""
-        if self.cut_off and self.queue.empty():
+        if self._cut_off and self._queue.empty():
             return None
-        return await self.queue.get()
+        found = await self._queue.get()
+        if found is None:
+            return None
+        message, size = found
+        self._held_bytes -= size
+        return message
 
 
 class Feed:
@@ -100,14 +126,14 @@ class Feed:
     ) -> AsyncIterator[Message]:
         """Events after a position, or from now on, and each change of these runs, beginning with how they are."""
         engine = self._app._engine()
-        reader = _Reader(wish, runs)
+        reader = _Reader(wish, after or 0, runs)
         position = await self._join(engine, reader)
         try:
-            async for message in self._before(engine, wish, after, position):
-                yield message
+            if after is not None:
+                async for event in _between(engine, wish, after, position):
+                    yield "event", str(event.position), event
+                position = max(position, after)
             yield "position", str(position), wire.Value(position)
-            for run_id in runs:
-                yield "run", None, await _look_at(engine, run_id)
             while (told := await reader.next()) is not None:
                 yield told
         finally:
@@ -115,32 +141,18 @@ class Feed:
 
     async def _join(self, engine: Engine, reader: _Reader) -> int:
         """From this position on the reader hears of everything."""
+        watched = {run_id for one in (*self._readers, reader) for run_id in one.runs}
+        if len(watched) > limits.http_watched_runs_max:
+            most = f"{limits.http_watched_runs_max} runs (http_watched_runs_max)"
+            raise Overloaded(f"the streams of this server watch {most} already; try again later")
+        _, newest = await engine.store.span()
+        # Nothing is awaited from here on: of several who find that nobody reads along, one begins.
         if self._task is None or self._task.done():
-            self._position = (await engine.store.span())[1]
-            self._seen = {}
+            self._position, self._seen = newest, {}
             self._task = asyncio.create_task(self._read_along(engine), name="perdure-http-feed")
         self._readers.add(reader)
+        self._heard.set()  # its runs are to be looked at
         return self._position
-
-    async def _before(
-        self, engine: Engine, wish: Wish, after: int | None, upto: int
-    ) -> AsyncIterator[Message]:
-        """What came between the position that was asked for and the one we hear from."""
-        if after is None:
-            return
-        if after > upto and after > (await engine.store.span())[1]:
-            raise LedgerRewound(after, upto)
-        while after < upto:
-            rows = await engine.store.events(after, limits.page_rows_max)
-            for row in rows:
-                if row.position > upto:
-                    return
-                event = event_of(row)
-                if wish.wants(event):
-                    yield "event", str(event.position), event
-            if not rows:
-                return
-            after = rows[-1].position
 
     # --- reading along ---
 
@@ -151,44 +163,67 @@ class Feed:
                 self._heard.clear()
                 await self._tell_events(engine)
                 await self._tell_runs(engine)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_look_every_s):
-                        await self._heard.wait()
-        except (
-            PerdureError
-        ) as error:  # the store is away: who followed comes back, and is told then
+                if not await hears(self._heard, _look_every_s):
+                    await check_place(engine, self._position)
+        except PerdureError as error:  # who followed comes back, and is told then
             log.warning("following the ledger has ended: %s", error)
+        except Exception:
+            log.exception("following the ledger has ended")
         finally:
             engine.coordinator.on_batch.remove(self._heard.set)
             for reader in self._readers:
                 reader.end()
 
     async def _tell_events(self, engine: Engine) -> None:
-        while rows := await engine.store.events(self._position, limits.page_rows_max):
+        while rows := await engine.store.events(self._position, _page_rows):
+            if rows[0].position > self._position + 1:  # trimmed before it was read
+                raise CursorTooOld(None, rows[0].position)
             for row in rows:
-                event = event_of(row)
+                event, size = event_of(row), len(row.payload)
                 for reader in self._readers:
-                    if reader.wish.wants(event):
-                        reader.tell(("event", str(event.position), event))
+                    reader.hear(event, size)
             self._position = rows[-1].position
 
     async def _tell_runs(self, engine: Engine) -> None:
-        watched = {run_id for reader in self._readers for run_id in reader.runs}
-        for gone in self._seen.keys() - watched:
-            del self._seen[gone]
-        for run_id in watched:
-            now = await _look_at(engine, run_id)
-            if run_id in self._seen and self._seen[run_id] == now:
-                continue
-            self._seen[run_id] = now
-            for reader in self._readers:
-                if run_id in reader.runs:
-                    reader.tell(("run", None, now))
+        watched: dict[str, list[_Reader]] = {}
+        for reader in self._readers:
+            for run_id in reader.runs:
+                watched.setdefault(run_id, []).append(reader)
+        seen = {}
+        for run_id, readers in watched.items():
+            row = await engine.store.run(run_id)
+            now = seen[run_id] = None if row is None else run_info(row)
+            changed = run_id not in self._seen or self._seen[run_id] != now
+            for reader in readers:
+                reader.see(run_id, now, changed=changed)
+        self._seen = seen
 
 
-async def _look_at(engine: Engine, run_id: str) -> RunInfo | None:
-    row = await engine.store.run(run_id)
-    return None if row is None else run_info(row)
+async def check_place(engine: Engine, after: int) -> None:
+    """Raises LedgerRewound or CursorTooOld if not all that comes after this position is there. 0 is the beginning."""
+    oldest, newest = await engine.store.span()
+    if after > newest:
+        raise LedgerRewound(after, newest)
+    if 0 < after < oldest - 1:
+        raise CursorTooOld(None, oldest)
+
+
+async def _between(engine: Engine, wish: Wish, after: int, upto: int) -> AsyncIterator[Event]:
+    """What came between the position that was asked for and the one that the feed tells from."""
+    await check_place(engine, after)
+    type = None if wish.pattern is None else wish.pattern.literal
+    while after < upto:
+        rows = await engine.store.events(after, limits.page_rows_max, type=type, entity=wish.entity)
+        await check_place(engine, after)  # still there while it was read
+        for row in rows:
+            if row.position > upto:
+                return
+            event = event_of(row)
+            if wish.wants(event):
+                yield event
+        if not rows:
+            return
+        after = rows[-1].position
 
 
 # --- answers ---
@@ -196,21 +231,30 @@ async def _look_at(engine: Engine, run_id: str) -> RunInfo | None:
 
 async def stream(app: App, feed: Feed, route: Route, call: Call, show: Shown) -> Response:
     """The response of a route that streams. What is wrong with the request is raised here, before anything is sent."""
+    messages = await _makers[route.verb](app, feed, call)
     if feed.open_streams >= limits.http_streams_max:
         raise Overloaded(
             f"this server feeds {limits.http_streams_max} streams already (http_streams_max); try again later"
         )
-    maker = _makers[route.verb]
-    messages = await maker(app, feed, call)
-    return EventSourceResponse(
-        _sent(feed, messages, show), ping=_ping_s, headers=_headers, send_timeout=30
-    )
+    return _Stream(feed, _sent(messages, show))
 
 
-async def _sent(
-    feed: Feed, messages: AsyncIterator[Message], show: Shown
-) -> AsyncIterator[ServerSentEvent]:
-    feed.open_streams += 1
+class _Stream(EventSourceResponse):
+    """One of the streams that this server feeds. It counts from when it was granted: nothing is awaited in between."""
+
+    def __init__(self, feed: Feed, content: AsyncIterator[ServerSentEvent]) -> None:
+        super().__init__(content, ping=_ping_s, headers=_headers, send_timeout=_send_timeout_s)
+        self._feed = feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._feed.open_streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._feed.open_streams -= 1
+
+
+async def _sent(messages: AsyncIterator[Message], show: Shown) -> AsyncIterator[ServerSentEvent]:
     try:
         async with aclosing(messages) as found:  # type: ignore[type-var]
             async for name, id, value in found:
@@ -218,8 +262,6 @@ async def _sent(
     except PerdureError as error:
         # The status is sent by now: the reason goes as the last message.
         yield ServerSentEvent(data=msgspec.json.encode(problem_of(error)).decode(), event="problem")
-    finally:
-        feed.open_streams -= 1
 
 
 async def _follow(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:
@@ -230,13 +272,10 @@ async def _follow(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:
     if len(runs) > limits.http_stream_runs_max:
         most = f"at most {limits.http_stream_runs_max} (http_stream_runs_max)"
         raise BadValue("run", limits.unsaid, f"names {len(runs)} runs; {most}")
-    after = None if query.after is msgspec.UNSET else checked_position(query.after)
-    after = _last_seen(call, after)
+    given = None if query.after is msgspec.UNSET else checked_position(query.after)
+    after = _last_seen(call, given)
     if after is not None:
-        last = (await app._engine().store.span())[1]
-        if after > last:
-            raise LedgerRewound(after, last)
-    app._engine()
+        await check_place(app._engine(), after)
     return feed.follow(Wish(pattern, entity), after, runs)
 
 

@@ -60,9 +60,11 @@ http_body_bytes_max = 4 * 1024 * 1024
 http_batch_bytes_max = 16 * 1024 * 1024
 # Of one that brings a whole run: its history may be long, and it is read in memory.
 http_document_bytes_max = 64 * 1024 * 1024
+# How long a body may take to come, whole: a stranger may begin many that never end.
+http_body_s = 60
 # Values in a body that brings many, or a run: each costs memory, whatever its size.
 http_values_max = 1_000_000
-# Signals of one batch: as many as one commit takes.
+# Signals, or events, of one batch: as many as one commit takes.
 http_sends_max = 1_000
 # How long a request is held for the end of a run, or an answer: proxies cut off what is quiet for longer than a minute.
 http_wait_us_max = 60 * 1_000_000
@@ -72,8 +74,14 @@ http_ready_s = 5
 http_streams_max = 1_000
 # Events that wait for a reader of a stream who is too slow; then it is cut off, and comes back where it was.
 http_stream_backlog_max = 1_000
-# Runs that one stream watches: a page of a listing. Each is read once a second.
+# And what they may hold in all, beside the newest: a thousand of full size would be a gigabyte.
+http_stream_backlog_bytes_max = 4 * 1024 * 1024
+# Runs that one stream watches: a page of a listing. Each is read whenever something was committed.
 http_stream_runs_max = 100
+# Runs that all streams of a server watch: one round of reads is over in a moment; events wait for that.
+http_watched_runs_max = 2_000
+# Connections of one client: each result that is waited for, and each stream, holds one.
+client_connections_max = 1_000
 # Nesting of a body: a payload of full depth, and what goes around it.
 http_depth_max = payload_depth_max + 8
 # A token: ours have 47 characters, others' may be signed texts.

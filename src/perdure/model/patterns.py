@@ -71,6 +71,7 @@ class State(NamedTuple):
     test: Test | None = None
     at: "Callable[[str, int, Work], bool] | None" = None
     next: tuple[int, ...] = ()
+    cost: int = 1  # of its test
 
 
 class _Unknown(Exception):
@@ -118,8 +119,10 @@ class _Reader:
 
     def _part(self, kind: str, value: Any, then: int) -> int:
         match kind:
-            case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
+            case "LITERAL" | "NOT_LITERAL" | "ANY":
                 return self._add(State(test=_test(kind, value), next=(then,)))
+            case "IN":
+                return self._add(State(test=_one_of(value), next=(then,), cost=len(value)))
             case "BRANCH":
                 ways = tuple(self._sequence(one, then) for one in value[1])
                 return self._add(State(next=ways))
@@ -151,7 +154,9 @@ class _Reader:
             for _ in range(int(most) - least):
                 then = self._add(State(next=(self._sequence(parts, then), then)))
         for _ in range(least):
-            then = self._sequence(parts, then)
+            after, then = then, self._sequence(parts, then)
+            if then == after:  # of nothing, however often
+                break
         return then
 
 
@@ -163,8 +168,6 @@ def _test(kind: str, value: Any) -> Test:
             return chr(value).__ne__
         case "ANY":
             return "\n".__ne__
-        case "IN":
-            return _one_of(value)
         case "RANGE":
             first, last = map(chr, value)
             return lambda one: first <= one <= last
@@ -248,10 +251,10 @@ def _reached(
     seen, waiting, found = set(entered), entered, []
     while waiting:
         number = waiting.pop()
-        work.spend(1)
+        state = states[number]
+        work.spend(state.cost)
         if number == 0:
             return None
-        state = states[number]
         if state.test is not None:
             found.append(state)
             continue

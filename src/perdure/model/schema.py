@@ -63,6 +63,7 @@ class _Check:
         self._root, self._strict = root, strict
         self._checks = 0
         self._work = Work()
+        self._choices: dict[int, frozenset[bytes]] = {}
 
     def run(self, schema: Schema, value: Any, place: Place, depth: int) -> Problems:
         self._checks += 1
@@ -172,7 +173,7 @@ class _Check:
 
     def _own_problems(self, schema: dict[str, Any], value: Any) -> Iterator[str]:
         """What the keywords that concern this value alone have against it."""
-        yield from _own_problems(schema, value)
+        yield from _own_problems(schema, value, self._is_one_of)
         pattern = schema.get("pattern")
         if not isinstance(value, str) or not isinstance(pattern, str):
             return
@@ -181,6 +182,13 @@ class _Check:
             yield f"{shown(value)} does not match {shown(pattern)}"
         elif found is None and self._strict and can_tell(pattern):
             yield f"a text of {len(value)} characters is too long to look for {shown(pattern)}"
+
+    def _is_one_of(self, choices: list[Any], value: Any) -> bool:
+        """As JSON. A payload may have a value of few choices a hundred thousand times: each costs the same."""
+        texts = self._choices.get(id(choices))
+        if texts is None:
+            texts = self._choices[id(choices)] = frozenset(map(_json, choices))
+        return _json(value) in texts
 
     def _may_match(self, pattern: str, key: str) -> bool:
         """False only when a pattern was tried and failed; the receiver's codec checks the rest."""
@@ -224,7 +232,9 @@ def _array_parts(
 # ------------------------------------------------------------------------------ one value
 
 
-def _own_problems(schema: dict[str, Any], value: Any) -> Iterator[str]:
+def _own_problems(
+    schema: dict[str, Any], value: Any, is_one_of: Callable[[list[Any], Any], bool]
+) -> Iterator[str]:
     """What the keywords that concern this value alone have against it."""
     wanted = schema.get("type")
     kinds = wanted if isinstance(wanted, list) else [wanted]
@@ -234,15 +244,15 @@ def _own_problems(schema: dict[str, Any], value: Any) -> Iterator[str]:
     if wanted is not None and not any(_is_kind(kind, value) for kind in kinds):
         yield f"expected {' or '.join(map(str, kinds))}, got {_kind(value)} {shown(value)}"
         return
-    if "const" in schema and not _same(schema["const"], value):
+    if "const" in schema and _json(schema["const"]) != _json(value):
         yield f"expected {shown(schema['const'])}, got {shown(value)}"
-    if "enum" in schema and not any(_same(one, value) for one in _list(schema["enum"])):
+    if "enum" in schema and not is_one_of(_list(schema["enum"]), value):
         yield f"expected one of {shown(schema['enum'])}, got {shown(value)}"
     if isinstance(value, str):
         yield from _text_problems(schema, value)
     elif isinstance(value, list):
         yield from _size_problems(schema, len(value), "Items", "items")
-        if schema.get("uniqueItems") is True and _has_twins(value):
+        if schema.get("uniqueItems") is True and has_twins(value):
             yield "an item is there twice"
     elif isinstance(value, dict):
         yield from _size_problems(schema, len(value), "Properties", "keys")
@@ -265,14 +275,14 @@ def _is_kind(kind: Any, value: Any) -> bool:
     return kind == _kind(value) or (kind == "number" and type(value) is int)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: 1 is not true."""
-    return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
+def _json(value: Any) -> bytes:
+    """The same for what is equal as JSON: 1 is not true."""
+    return msgspec.json.encode(value, order="sorted")
 
 
-def _has_twins(items: list[Any]) -> bool:
-    texts = {msgspec.json.encode(_whole(one), order="sorted") for one in items}
-    return len(texts) < len(items)
+def has_twins(items: list[Any]) -> bool:
+    """Whether an item is there twice, as JSON Schema has it."""
+    return len({_json(_whole(one)) for one in items}) < len(items)
 
 
 def _whole(value: Any) -> Any:
