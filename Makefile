@@ -22,7 +22,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PERDURE_TEST_REQUIRE_SERVERS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt bench crash fuzz races clean
+.PHONY: help setup demo test check fmt faces bench crash fuzz races clean
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ check: $(READY)  ## Lint, format, types (mypy, pyright) and direction of imports
 fmt: $(READY)  ## Format the code and mend what ruff can mend
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
+
+faces: $(READY)  ## Write the types of app.sync and SyncClient anew, from the async verbs
+	PYTHONPATH=src:tests $(RUN) synchronous.stubs
 
 bench: $(BENCH_READY)  ## Measure throughput and latency, beside a peer (own environment: .venv-bench)
 	$(BENCH)/bin/python -m benchmarks $(ARGS)

@@ -5,7 +5,7 @@ gunicorn -c python:examples.web.gunicorn_conf examples.web.wsgi:application
 
 from typing import Any
 
-from . import wsgi
+from .shop import app
 
 workers = 4
 threads = 8
@@ -13,8 +13,8 @@ preload_app = True
 
 
 def post_worker_init(worker: Any) -> None:
-    wsgi.open_here()
+    app.sync.open()
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    wsgi.close_here()
+    app.sync.close()

@@ -1,52 +1,34 @@
 """For a server that forks and speaks WSGI, such as gunicorn; how it is run says gunicorn_conf.py.
 
-The module is imported once, before the processes are forked; each of them opens the app for itself, after the fork, in
-a loop of its own that runs in a thread. Requests are handled in other threads and ask that loop.
+The module is imported once, before the processes are forked; each of them opens the app for itself, after the fork.
+Requests are handled in other threads, which may wait: they use `app.sync`.
 """
 
-import asyncio
 import json
-import threading
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable
 from typing import Any
 
-from .shop import app, handle
+from .shop import app, approved, order
 
 
-class Background:
-    """The app, open in a thread of this process."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="shop", daemon=True)
-        self._thread.start()
-        self.ask(app.__aenter__())
-
-    def ask(self, what: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result()
-
-    def close(self) -> None:
-        self.ask(app.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
-background: Background | None = None
-
-
-def open_here() -> None:
-    """In each process, after the fork."""
-    global background
-    background = Background()
-
-
-def close_here() -> None:
-    if background is not None:
-        background.close()
+def handle(method: str, path: str) -> dict[str, Any]:
+    """What `shop.handle` does, in code that may wait."""
+    if path == "/":
+        return {"process": os.getpid()}
+    _, order_id, *verb = path.strip("/").split("/")
+    match method, verb:
+        case "POST", []:
+            app.sync.start(order, order_id, id=order_id)
+            return {"process": os.getpid()}
+        case "POST", ["approve"]:
+            outcome = app.sync.signal(order_id, approved, "ada", key="ada")
+            return {"process": os.getpid(), "outcome": type(outcome).__name__}
+        case _:
+            return {"process": os.getpid(), "result": app.sync.run(order_id).result("20s")}
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-    assert background is not None, "open_here was not called"
-    found = background.ask(handle(environ["REQUEST_METHOD"], environ["PATH_INFO"]))
+    found = handle(environ["REQUEST_METHOD"], environ["PATH_INFO"])
     start_response("200 OK", [("Content-Type", "application/json")])
     return [json.dumps(found).encode()]

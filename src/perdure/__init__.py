@@ -6,7 +6,7 @@ loses nothing.
 
 from perdure.app import App
 from perdure.channels import Queue, Signal, TimedOut, Topic, Won, ended, timer
-from perdure.client import Client, RemoteRun
+from perdure.client import Client, RemoteRun, SyncClient
 from perdure.errors import (
     AfterFork,
     AmbiguousSignal,
@@ -102,6 +102,7 @@ from perdure.pools import Pool
 from perdure.registry import Step, Workflow, step, workflow
 from perdure.runtime.context import Context
 from perdure.runtime.steps import StepInfo, step_info
+from perdure.synchronous import SyncApp, SyncRun
 from perdure.version import VERSION
 from perdure.views import (
     Backfilled,
@@ -227,6 +228,9 @@ __all__ = [
     "StreamInfo",
     "StreamItem",
     "SubscriptionInfo",
+    "SyncApp",
+    "SyncClient",
+    "SyncRun",
     "TimedOut",
     "Topic",
     "Trimmed",

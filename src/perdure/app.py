@@ -82,6 +82,8 @@ from perdure.starting import debounced, listener, start_op
 from perdure.store import open_store
 from perdure.store.base import RunFilter, Store, WatcherPlace
 from perdure.store.urls import without_password
+from perdure.synchronous.face import give_verbs
+from perdure.synchronous.faces import SyncApp
 from perdure.telling import Telling
 from perdure.upkeep import prune_older
 from perdure.views import (
@@ -172,6 +174,8 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         self._life = Life()
         # The engine, or why there is none for the caller. Not a method that asks another: each start asks.
         self._engine = self._life.engine
+        # For code that may wait: `with app.sync as shop:`, and any thread beside the loop that the app is open in.
+        self.sync = SyncApp(self)
 
     def __repr__(self) -> str:
         url = self.url
@@ -768,3 +772,6 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         if age_us is None:
             raise BadValue("older_than", None, "is needed: this app has no keep=")
         return await prune_older(engine.coordinator, self._clock, age_us, progress)
+
+
+give_verbs(SyncApp, App)

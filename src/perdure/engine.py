@@ -10,15 +10,15 @@ the system for neither time nor chance: the app brings them.
 import asyncio
 import functools
 import logging
-import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import AfterFork, NotRunning, WrongLoop
+from perdure.forks import Forks
 from perdure.hints import Hints
 from perdure.inputs import at_least
 from perdure.ledger.batches import Desk, Outside
@@ -124,21 +124,6 @@ class Engine(NamedTuple):
 # --- whether it is open, and for whom ---
 
 
-class _Forks:
-    """How often this process is a fork of one that had this module: told by the system, not asked for each call."""
-
-    count = 0
-    inherited: ClassVar[list[Engine]] = []  # kept, so that nothing of the parent's is finalized
-
-    @classmethod
-    def add(cls) -> None:
-        cls.count += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Forks.add)
-
-
 class Life:
     """Whether an app is open, and for whom: one process, one event loop."""
 
@@ -152,17 +137,24 @@ class Life:
         """The open engine, or the error that says why there is none for this caller."""
         engine = self._engine
         if engine is None:
-            raise NotRunning("the app is not open: use it inside `async with app:`")
-        if _Forks.count != self._forks:
-            raise AfterFork(
-                "this process was forked after the app was opened: open an app of its own in it"
-            )
+            raise _not_open()
+        if Forks.count != self._forks:
+            raise _after_fork()
         if asyncio._get_running_loop() is not self._loop:  # None in a plain thread
             raise WrongLoop(
-                "the app belongs to another event loop: from other threads use "
-                "asyncio.run_coroutine_threadsafe(…, loop) with the loop that entered it"
+                "the app belongs to another event loop: in a plain thread use app.sync, such as `app.sync.start(…)`, "
+                "and in a loop of your own `await asyncio.to_thread(app.sync.start, …)`"
             )
         return engine
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the open app belongs to, for whoever has work for it; or why there is none."""
+        loop = self._loop
+        if self._engine is None or loop is None:
+            raise _not_open()
+        if Forks.count != self._forks:
+            raise _after_fork()
+        return loop
 
     async def open(
         self,
@@ -175,12 +167,12 @@ class Life:
         source: str,
     ) -> None:
         """Open an engine. Raises NotRunning if one is open; after a fork the parent's is left alone."""
-        if self.entered and self._forks == _Forks.count:
+        if self.entered and self._forks == Forks.count:
             raise NotRunning("the app is open already: an App is entered once at a time")
         if self._engine is not None:  # the parent's: its connections must not be closed here
-            _Forks.inherited.append(self._engine)
+            Forks.inherited.append(self._engine)
             self._engine = None
-        self.entered, self._forks = True, _Forks.count
+        self.entered, self._forks = True, Forks.count
         try:
             made = await _made(
                 settings, registry, readers, schedules, make_store, make_chance(), source
@@ -202,13 +194,25 @@ class Life:
 
     async def close(self) -> None:
         """Close the engine if there is one and it is this process's own."""
-        if self._engine is None or _Forks.count != self._forks:
+        if self._engine is None or Forks.count != self._forks:
             return
         try:
             await _stop(self._engine)
         finally:
             self._engine = None
             self.entered = False
+
+
+def _not_open() -> NotRunning:
+    return NotRunning(
+        "the app is not open: use it inside `async with app:`, or `with app.sync:` in code without a loop"
+    )
+
+
+def _after_fork() -> AfterFork:
+    return AfterFork(
+        "this process was forked after the app was opened: open an app of its own in it"
+    )
 
 
 # --- opening ---

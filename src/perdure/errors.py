@@ -533,11 +533,11 @@ class Unreachable(PerdureError):
 
 
 class NotRunning(PerdureError):
-    """The app is not open: use it inside `async with app:`."""
+    """The app is not open: use it inside `async with app:`, or `with app.sync:`."""
 
 
 class WrongLoop(PerdureError):
-    """The app belongs to the event loop that entered it; another thread hands its call to that loop."""
+    """The app belongs to the event loop that entered it: other threads use app.sync, and that loop does not."""
 
 
 class AfterFork(PerdureError):

@@ -14,6 +14,24 @@ from perdure.model import ops
 from perdure.model.outbox import encode_send, kind_of
 from perdure.model.outcomes import Accepted
 from perdure.model.records import OutboxRecord
+from perdure.store.base import Store
+
+
+class Confined:
+    """A connection that only the caller's own thread may use: what is to be written waits here until that does it."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self._row: tuple[Store, OutboxRecord] | None = None
+
+    def hold(self, store: Store, row: OutboxRecord) -> None:
+        self._row = store, row
+
+    def write(self) -> None:
+        """In the thread of the connection. Raises BadValue, StoreRefused; nothing is written then."""
+        if self._row is not None:
+            store, row = self._row
+            store.write_outbox_here(self.connection, row)
 
 
 async def post(engine: Engine, connection: Any, send: ops.Send, now: int) -> Accepted:
@@ -24,7 +42,10 @@ async def post(engine: Engine, connection: Any, send: ops.Send, now: int) -> Acc
     outbox_id = engine.ids.ulid()
     text = encode_send(_looked_for(send))
     row = OutboxRecord(outbox_id=outbox_id, op=text, created_at=now)
-    await engine.store.write_outbox(connection, row)
+    if isinstance(connection, Confined):
+        connection.hold(engine.store, row)
+    else:
+        await engine.store.write_outbox(connection, row)
     if engine.worker is not None:
         engine.worker.outbox.expect(outbox_id)
     return Accepted(outbox_id, kind_of(send), target)

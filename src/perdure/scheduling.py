@@ -104,10 +104,10 @@ class Scheduling:
     ) -> Awaitable[None]:
         """Start a workflow at the ticks of a calendar: cron in the time of `zone`, or an interval such as "15m".
 
-        Before the app is open this declares it in code; while it is open, await it: it makes the schedule of that name
-        (by default the workflow's), or changes it. Ticks that nobody was there for: catch_up="one" makes up for the
-        newest, "all" for each, "none" for none. A tick that comes while the last run lives: overlap="skip" drops it,
-        "queue" has it wait, "allow" starts it beside the other.
+        While the app is open this makes (when awaited) the schedule of that name, by default the workflow's, or changes
+        it; before that `app.schedule` declares it in code. Ticks that nobody was there for: catch_up="one" makes up for
+        the newest, "all" for each, "none" for none. A tick that comes while the last run lives: overlap="skip" drops
+        it, "queue" has it wait, "allow" starts it beside the other.
         """
         cron, interval_us = parse_every(every, zone)
         if catch_up not in _catch_ups:

@@ -1,7 +1,6 @@
 """The client has the verbs of App over HTTP: the same arguments, answers and errors."""
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import uvicorn
 from perdure import (
     App,
     ApprovalClosed,
+    BadHint,
     Buffered,
     Client,
     Conflict,
@@ -35,16 +35,16 @@ from perdure import (
     Queue,
     Queued,
     Refused,
-    RemoteRun,
     RunCancelled,
     RunFailed,
     RunFinished,
-    RunHandle,
     RunInfo,
     RunNotFound,
     ScopeMissing,
     Signal,
     Topic,
+    Undecodable,
+    UnknownWorkflow,
     Unreachable,
 )
 from perdure.approvals import approval
@@ -58,6 +58,8 @@ class Verdict:
     at: datetime
 
 
+_yes = Verdict(True, datetime(2030, 5, 1, 12, tzinfo=UTC))
+_no = Verdict(False, datetime(2030, 5, 1, 12, tzinfo=UTC))
 verdict = Signal("verdict", Verdict)
 note = Signal("note", buffer="all")
 arrived = Topic("stock.arrived", int)
@@ -74,6 +76,12 @@ def shop() -> App:
         await ctx.publish("log", datetime(2030, 1, 1, tzinfo=UTC))
         await ctx.set("order", order)
         return await ctx.wait(verdict)
+
+    @app.workflow(signals=[verdict])
+    async def strict(ctx: Context, order: str) -> str:
+        if not (await ctx.wait(verdict)).ok:
+            raise ValueError("refused")
+        return order
 
     @app.workflow
     async def fail(ctx: Context) -> None:
@@ -140,41 +148,6 @@ async def served() -> AsyncIterator[Both]:
         finally:
             server.should_exit = True
             await serving
-
-
-# --- the shape of it ------------------------------------------------------------------------------
-
-# What only a process can do that has the store or the code.
-_local = {"backup"}
-_not_over_http = {"connection", "progress"}
-
-
-def verbs_of(kind: type) -> dict[str, Any]:
-    return {
-        name: one
-        for name, one in inspect.getmembers(kind)
-        if not name.startswith("_")
-        and (inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one))
-    }
-
-
-def parameters_of(verb: Any) -> set[str]:
-    found = inspect.signature(verb).parameters
-    open_ended = any(one.kind is one.VAR_KEYWORD for one in found.values())
-    names = {name for name in found if name not in ("self", "options")}
-    return {"**"} | names if open_ended else names
-
-
-@pytest.mark.parametrize(("theirs", "ours"), [(App, Client), (RunHandle, RemoteRun)])
-def test_every_verb_is_there_with_its_arguments(theirs: type, ours: type) -> None:
-    for name, verb in verbs_of(theirs).items():
-        if name in _local:
-            continue
-        mine = verbs_of(ours).get(name)
-        assert mine is not None, f"{ours.__name__} has no {name}"
-        wanted, has = parameters_of(verb) - _not_over_http, parameters_of(mine)
-        if "**" not in has and "**" not in wanted:
-            assert wanted <= has, f"{ours.__name__}.{name} lacks {wanted - has}"
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -254,10 +227,38 @@ async def test_many_signals_have_their_own_outcomes(both: Both) -> None:
 async def test_a_question_is_answered(both: Both) -> None:
     run = await both.client.start("reply")
     assert await both.client.ask(run.id, note, 7, type=dict[str, int]) == {"to": 7}
+    with pytest.raises(BadHint):  # and nothing was sent
+        await both.client.ask(run.id, note, 8, type=object())
+    with pytest.raises(Undecodable, match="the reply to signal 'note' does not fit the type"):
+        await both.client.ask(run.id, note, 9, type=int)
+    answered = [one.value for one in await run.history() if one.kind == "wait" and one.value]
+    assert answered == [7, 9]
+    silent = await both.client.start("narrow")
+    with pytest.raises(TimeoutError, match="has not answered signal 'verdict' within"):
+        await both.client.ask(silent.id, "verdict", {}, timeout="1ms")
+
+
+@pytest.mark.parametrize(("asked_for", "patience_s"), [("50s", 55), (None, 65), ("3s", 8)])
+async def test_a_question_is_waited_for_as_long_as_the_server_holds_it(
+    asked_for: str | None, patience_s: int
+) -> None:
+    waited: list[float] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        waited.append(request.extensions["timeout"]["read"])
+        return httpx2.Response(200, json={"value": 1})
+
+    transport = httpx2.MockTransport(answer)
+    async with Client("http://localhost", timeout="5s", transport=transport) as client:
+        assert await client.ask("run", "note", 1, timeout=asked_for) == 1
+    assert waited == [patience_s]
 
 
 async def test_streams_come_as_they_were_published(served: Both) -> None:
     run = await served.client.start("decide", "o")
+    for wrong in ({"after": -1}, {"follow": "yes"}, {"type": object()}):
+        with pytest.raises((BadValue, BadHint)):  # at once, as in the library
+            run.stream("log", **wrong)  # type: ignore[call-overload]
     read = run.stream("log", type=datetime)
     first = await anext(read)
     assert (first.position, first.value) == (1, datetime(2030, 1, 1, tzinfo=UTC))
@@ -280,6 +281,47 @@ async def test_steering(both: Both) -> None:
     await run.cancel()
     with pytest.raises(RunCancelled):
         await run.result()
+
+
+async def test_code_that_is_here_means_its_own_version(both: Both) -> None:
+    """The server may have a newer one: a mere name means that."""
+    old = App("memory://")
+
+    @old.workflow(name="decide", version=7)
+    async def older(ctx: Context, order: str) -> str:
+        return order
+
+    decide = both.workflow("decide")
+    assert (await (await both.client.start(decide, "o")).info()).version == 1
+    for call in (
+        both.client.start(older, "o"),
+        both.client.signal_with_start(older, "o", signal=verdict, payload=_yes, id="x"),
+    ):
+        with pytest.raises(UnknownWorkflow, match="version 7"):
+            await call
+    with pytest.raises(BadValue, match="give its name"):
+        await both.client.start(decide, "o", version=1)  # type: ignore[call-overload]
+    with pytest.raises(BadValue, match="must be a Signal"):
+        await both.client.signal_with_start(decide, "o", signal="verdict", payload=_yes, id="x")
+    run, sent = await both.client.signal_with_start(
+        "decide", "o", signal="verdict", payload={"ok": True, "at": "2030-05-01T12:00:00Z"}, id="x"
+    )
+    assert isinstance(sent, Buffered | Delivered)
+    assert await run.result() == {"ok": True, "at": "2030-05-01T12:00:00Z"}
+
+
+async def test_what_a_signal_had_answered_is_answered_anew_by_a_typed_value(both: Both) -> None:
+    run = await both.client.start("strict", "o")
+    await both.client.signal(run.id, verdict, _no)
+    with pytest.raises(RunFailed, match="refused"):
+        await run.result()
+    (wait,) = [one for one in await run.history() if one.kind == "wait"]
+    await run.retry(wait.path, payload=_yes)
+    assert await run.result() == "o"
+    fork = await run.fork(wait.path, input=("other",), id="forked", tags={"a": "b"}, priority=0)
+    assert (await fork.info()).tags == {"a": "b"}
+    with pytest.raises(InvalidPayload, match="neither JSON"):
+        await run.fork(input=object())
 
 
 # --- the rest -------------------------------------------------------------------------------------

@@ -746,7 +746,7 @@ async def test_use_from_another_loop(world: Any) -> None:
         thread.start()
         await asyncio.to_thread(thread.join, 10)
         assert [type(one) for one in raised] == [WrongLoop, WrongLoop]
-        assert "run_coroutine_threadsafe" in str(raised[0])
+        assert "app.sync.start(…)" in str(raised[0])
         assert await w.store.counts() == before
 
 

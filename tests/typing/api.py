@@ -18,6 +18,7 @@ from perdure import (
     Backfilled,
     Batch,
     Buffered,
+    Client,
     ConsumerInfo,
     Context,
     Delivered,
@@ -37,6 +38,7 @@ from perdure import (
     Queued,
     QueueItem,
     Refused,
+    RemoteRun,
     Replayed,
     Retry,
     RunHandle,
@@ -49,6 +51,9 @@ from perdure import (
     StepInfo,
     StreamInfo,
     StreamItem,
+    SyncApp,
+    SyncClient,
+    SyncRun,
     TimedOut,
     Topic,
     Unserved,
@@ -64,6 +69,7 @@ from perdure.approvals import Approval as Asked
 from perdure.approvals import ApprovalInfo, Decided, Decision
 from perdure.approvals import approval as ask
 from perdure.channels import AnyOf, RunEnd, Timer
+from perdure.model.status import Status
 from perdure.play import Act, Call, Chorus, Cue, Play, Scene, Sleep
 from perdure.runtime.calls import Durable
 from perdure.testing import ReplayReport, replay_check
@@ -758,3 +764,78 @@ async def approvals(ctx: Context, app: App) -> None:
     await app.decide(page[0].id, "approve")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     ask("x", choices=7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     App("memory://", secret=["a" * 16, b"b" * 16])
+
+
+# --- code that may wait -------------------------------------------------------------------------------
+
+
+def plainly(order: Order, db: sqlite3.Connection) -> None:
+    with app.sync as shop:
+        assert_type(shop, SyncApp)
+        run = shop.start(ship, order, id="o", tags={"a": "b"}, start_at="1h")
+        assert_type(run, SyncRun[int])
+        assert_type(run.result(timeout="1m"), int)
+        assert_type(run.id, str)
+        assert_type(run.created, bool)
+        assert_type(run.history(), list[HistoryEntry])
+        assert_type(run.fork("charge"), SyncRun[int])
+        assert_type(shop.start("ship", 1, version=2), SyncRun[Any])
+        assert_type(shop.start(ship, order, connection=db), Accepted)
+        assert_type(shop.run("o"), SyncRun[Any])
+        assert_type(shop.run("o").cancel(), Status)
+        shop.start(ship)  # type: ignore[misc, call-arg]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        shop.start(ship, "order")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        shop.start(ship, order, version=2)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+        sent = shop.signal(run.id, approval, Approval(True), key="k")
+        assert_type(sent, Delivered | Buffered | Duplicate[Delivered | Buffered])
+        assert_type(shop.signal(run.id, "approval", connection=db), Accepted)
+        shop.signal(run.id, approval, 7)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        both = shop.signal_with_start(ship, order, signal=figure, payload=3, id="o")
+        assert_type(both[0], SyncRun[int])
+        assert_type(shop.ask(run.id, approval, Approval(True), type=Payment), Payment)
+        assert_type(shop.runs(status="waiting"), Page[RunInfo])
+        assert_type([one.id for one in shop.runs()], list[str])
+        assert_type(shop.latest("order.paid"), Event | None)
+        assert_type(shop.schedule("1h", ship, order), None)
+        assert_type(shop.trigger("nightly"), SyncRun[Any])
+        shop.schedule("1h", ship)  # type: ignore[misc, call-arg]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        shop.runs(limits=7)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        for typed in run.stream("progress", type=Order):
+            assert_type(typed.value, Order)
+        items = run.stream("progress", after=7)
+        assert_type(next(items), StreamItem[Any])
+        items.close()
+    assert_type(app.sync.open(), SyncApp)
+    app.sync.close()
+    app.sync.add(ship)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+async def from_elsewhere(order: Order) -> None:
+    async with Client("http://localhost", "token", timeout="5s") as client:
+        run = await client.start(ship, order, id="o")
+        assert_type(run, RemoteRun[int])
+        assert_type(await run.result(), int)
+        assert_type(await run.fork(input=order, tags={}), RemoteRun[int])
+        found = await client.signal_with_start(ship, order, signal=figure, payload=3, id="o")
+        assert_type(found[0], RemoteRun[int])
+        async for item in run.stream("progress", type=Order):
+            assert_type(item, StreamItem[Order])
+        await client.start(ship, "order")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await client.start(ship, order, connection=object())  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+def plainly_from_elsewhere(order: Order) -> None:
+    with SyncClient("http://localhost", "token", timeout=5) as client:
+        assert_type(client, SyncClient)
+        run = client.start(ship, order, id="o")
+        assert_type(run, SyncRun[int])
+        assert_type(run.result(), int)
+        assert_type(client.queues(), dict[str, int])
+        assert_type(next(client.follow("order.*", after=0)), Event | RunInfo)
+        assert_type(client.approval_link("a.b", by="anna"), str)
+        for item in run.stream("progress", type=Order):
+            assert_type(item, StreamItem[Order])
+        client.start(ship, "order")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        client.put(jobs, 3)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        client.start(ship, order, connection=object())  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    SyncClient()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -8,13 +8,8 @@ not be sent is `Unreachable`; a write whose answer was lost is `OutcomeUnknown`:
 Needs `perdure[client]`.
 """
 
-from perdure.client.operating import Operating
-from perdure.client.running import Running
+from perdure.client.client import Client
 from perdure.client.runs import RemoteRun
-from perdure.client.telling import Telling
+from perdure.client.synchronous import SyncClient
 
-__all__ = ["Client", "RemoteRun"]
-
-
-class Client(Running, Telling, Operating):
-    """The verbs of an App over HTTP. Use it as `async with Client(url, token) as client:`."""
+__all__ = ["Client", "RemoteRun", "SyncClient"]

@@ -1,7 +1,7 @@
 """The verbs of a client about readers of the ledger, schedules, pools, and how things go."""
 
 from datetime import datetime
-from typing import Any, Literal, TypeVar, TypeVarTuple
+from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
 from msgspec import UNSET
 
@@ -13,6 +13,7 @@ from perdure.http import wire
 from perdure.inspecting.catalogue import ChannelInfo, WorkerInfo, WorkflowInfo
 from perdure.inspecting.checking import Report
 from perdure.inspecting.doctor import Diagnosis, SchemaVersion
+from perdure.ledger.definitions import Start
 from perdure.ledger.health import Health
 from perdure.ledger.replaying import Replayed
 from perdure.model import limits
@@ -34,8 +35,6 @@ from perdure.views import (
 )
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
@@ -144,7 +143,7 @@ class Operating(Transport):
         where: str | None = None,
         map: str | None = None,
         key: str | None = None,
-        start: int | datetime | Literal["beginning", "now"] = "now",
+        start: Start = "now",
     ) -> None:
         """Make or change a subscription, for all processes. Expressions are CEL."""
         await self._call(
@@ -173,11 +172,33 @@ class Operating(Transport):
 
     # --- schedules and pools ---
 
+    @overload
     async def schedule(
         self,
         every: Duration,
-        workflow: AnyWorkflow | str,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        name: str | None = None,
+        zone: str = "UTC",
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "skip",
+    ) -> None: ...
+    @overload
+    async def schedule(
+        self,
+        every: Duration,
+        workflow: str,
         *args: Any,
+        name: str | None = None,
+        zone: str = "UTC",
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "skip",
+    ) -> None: ...
+    async def schedule(
+        self,
+        every: Duration,
+        workflow: Workflow[R, *Ts] | str,
+        *args: *Ts,
         name: str | None = None,
         zone: str = "UTC",
         catch_up: CatchUp = "one",
@@ -214,7 +235,7 @@ class Operating(Transport):
         found: Page[wire.ScheduleLine] = await self._page("schedules", limit=limit, after=after)
         return Page([schedule_info(one) for one in found], found.cursor)
 
-    async def trigger(self, name: str) -> "RemoteRun[Any]":
+    async def trigger(self, name: str) -> RemoteRun[Any]:
         """Start a run of a schedule now, apart from its calendar."""
         found: wire.Started = await self._call("trigger", name=name)
         return RemoteRun(self, found.id, untyped, created=found.created)

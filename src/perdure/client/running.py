@@ -3,7 +3,7 @@
 # ruff: noqa: ASYNC109 (timeout is the API's word)
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from msgspec import UNSET
@@ -13,20 +13,20 @@ from perdure.channels import Plain, Signal
 from perdure.client.runs import RemoteRun
 from perdure.client.transport import Transport
 from perdure.client.wording import (
+    called_fields,
+    codec_of,
     decoded_published,
-    json_field,
     name_of,
     or_refused,
-    pooled,
+    own_field,
     signal_fields,
     untyped,
-    workflow_fields,
 )
 from perdure.http import wire
 from perdure.model import limits
 from perdure.model.codec import codec_for
-from perdure.model.duration import Duration
-from perdure.model.limits import check_run_id
+from perdure.model.duration import Duration, parse_duration
+from perdure.model.limits import BadValue, check_run_id
 from perdure.model.outcomes import Decided, Duplicate, Queued, Sent
 from perdure.model.status import Status
 from perdure.pools import Pool
@@ -42,11 +42,13 @@ from perdure.views import (
 )
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
+
+# As long as the server holds a request for an answer.
+_longest_held = timedelta(microseconds=limits.http_wait_us_max)
 
 
 class Running(Transport):
@@ -71,7 +73,7 @@ class Running(Transport):
         pool_key: str = "",
         priority: int = 0,
         trace: str | None = None,
-    ) -> "RemoteRun[R]": ...
+    ) -> RemoteRun[R]: ...
     @overload
     async def start(
         self,
@@ -90,38 +92,117 @@ class Running(Transport):
         pool_key: str = "",
         priority: int = 0,
         trace: str | None = None,
-    ) -> "RemoteRun[Any]": ...
-    async def start(  # type: ignore[misc]
-        self, workflow: Any, *args: Any, **options: Any
-    ) -> "RemoteRun[Any]":
+    ) -> RemoteRun[Any]: ...
+    async def start(
+        self,
+        workflow: Workflow[R, *Ts] | str,
+        *args: *Ts,
+        version: int | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        start_at: datetime | Duration | None = None,
+        deadline: datetime | Duration | None = None,
+        debounce: Duration | None = None,
+        debounce_max: Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+        trace: str | None = None,
+    ) -> RemoteRun[Any]:
         """Start a run, or find it: the same id or key gives the run that exists (`created` is False then)."""
         found: wire.Started = await self._call(
-            "start", **workflow_fields(workflow, args), **pooled(options)
+            "start",
+            **called_fields(workflow, args, version),
+            id=id,
+            key=key,
+            tags=tags,
+            entity=entity,
+            start_at=start_at,
+            deadline=deadline,
+            debounce=debounce,
+            debounce_max=debounce_max,
+            pool=name_of(pool),
+            pool_key=pool_key,
+            priority=priority,
+            trace=trace,
         )
-        codec = workflow.codec if isinstance(workflow, Workflow) else untyped
-        return RemoteRun(self, found.id, codec, created=found.created)
+        return RemoteRun(self, found.id, codec_of(workflow), created=found.created)
 
+    @overload
+    async def signal_with_start(
+        self,
+        workflow: Workflow[R, *Ts],
+        *args: *Ts,
+        signal: Signal[T],
+        payload: T | Plain,
+        id: str,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+        trace: str | None = None,
+    ) -> tuple[RemoteRun[R], Sent]: ...
+    @overload
+    async def signal_with_start(
+        self,
+        workflow: str,
+        *args: Any,
+        signal: Signal[Any] | str,
+        payload: Any = None,
+        id: str,
+        version: int | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+        trace: str | None = None,
+    ) -> tuple[RemoteRun[Any], Sent]: ...
     async def signal_with_start(
         self,
         workflow: Workflow[R, *Ts] | str,
         *args: *Ts,
-        signal: Signal[T] | str,
-        payload: T | Plain,
+        signal: Any,
+        payload: Any = None,
         id: str,
-        **options: Any,
-    ) -> "tuple[RemoteRun[R], Sent]":
-        """Find or start the run and signal it, in one commit."""
+        version: int | None = None,
+        key: str | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str = "",
+        priority: int = 0,
+        trace: str | None = None,
+    ) -> tuple[RemoteRun[Any], Sent]:
+        """Find or start the run and signal it, in one commit. Where the workflow is a name, the signal may be one."""
+        if isinstance(workflow, Workflow) and not isinstance(signal, Signal):
+            raise BadValue("signal", signal, "must be a Signal here: the run may not exist yet")
         told: wire.StartedAndSent = await self._call(
             "signal_with_start",
-            id=id,
-            **workflow_fields(workflow, args),
+            **called_fields(workflow, args, version),
             **signal_fields(signal, payload),
-            **pooled(options),
+            id=id,
+            key=key,
+            tags=tags,
+            entity=entity,
+            deadline=deadline,
+            pool=name_of(pool),
+            pool_key=pool_key,
+            priority=priority,
+            trace=trace,
         )
-        codec = workflow.codec if isinstance(workflow, Workflow) else untyped
-        return RemoteRun(self, told.run.id, codec, created=told.run.created), told.signal
+        codec, created = codec_of(workflow), told.run.created
+        return RemoteRun(self, told.run.id, codec, created=created), told.signal
 
-    def run(self, run_id: str) -> "RemoteRun[Any]":
+    def run(self, run_id: str) -> RemoteRun[Any]:
         """A handle on a run by its id. Nothing is looked up until it is used."""
         return RemoteRun(self, check_run_id(run_id), untyped)
 
@@ -155,7 +236,7 @@ class Running(Transport):
 
     async def import_run(
         self, document: dict[str, Any], *, id: str | None = None
-    ) -> "RemoteRun[Any]":
+    ) -> RemoteRun[Any]:
         """Make the run that a document of `run.export()` tells of, under its own id or another."""
         found: wire.Started = await self._call("import_run", document=document, id=id)
         return RemoteRun(self, found.id, untyped, created=found.created)
@@ -224,7 +305,19 @@ class Running(Transport):
     async def ask(
         self,
         run_id: str,
-        signal: Signal[Any] | str,
+        signal: Signal[T],
+        payload: T | Plain,
+        *,
+        type: type[R],
+        timeout: Duration | None = None,
+        key: str | None = None,
+        path: str | None = None,
+    ) -> R: ...
+    @overload
+    async def ask(
+        self,
+        run_id: str,
+        signal: Signal[None] | str,
         payload: Any = None,
         *,
         type: type[R],
@@ -236,7 +329,19 @@ class Running(Transport):
     async def ask(
         self,
         run_id: str,
-        signal: Signal[Any] | str,
+        signal: Signal[T],
+        payload: T | Plain,
+        *,
+        type: Any = Any,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        path: str | None = None,
+    ) -> Any: ...
+    @overload
+    async def ask(
+        self,
+        run_id: str,
+        signal: Signal[None] | str,
         payload: Any = None,
         *,
         type: Any = Any,
@@ -256,15 +361,18 @@ class Running(Transport):
         path: str | None = None,
     ) -> Any:
         """Send a signal and give what workflow code answers with `ctx.reply`; within a minute, else TimeoutError."""
+        codec = codec_for(type, where="the reply")
+        held = _longest_held if timeout is None else timeout
         told = await self._value(
             "ask",
+            held_s=parse_duration(held, "timeout") / 1_000_000,
             run_id=run_id,
-            timeout="30s" if timeout is None else timeout,
+            timeout=held,
             key=key,
             path=path,
             **signal_fields(signal, payload),
         )
-        return decoded_published(codec_for(type, where="the reply"), told, "the reply")
+        return decoded_published(codec, told, f"the reply to signal {name_of(signal)!r}")
 
     async def signal_status(self, signal_id: str) -> SignalStatus | None:
         """What became of a signal; None when nothing is known of it (any more)."""
@@ -350,7 +458,7 @@ class Running(Transport):
             "decide",
             approval_id=approval_id,
             choice=choice,
-            payload=json_field(None, "the payload", payload),
+            payload=own_field("the payload", payload),
             by=UNSET if by is None else by,
             groups=list(groups) or UNSET,
             comment=comment,
@@ -383,6 +491,10 @@ class Running(Transport):
     ) -> Decided:
         """Answer by a link or its token; it takes no other."""
         decided: Decided = await self._call(
-            "answer", link=link, choice=choice, payload=payload, comment=comment
+            "answer",
+            link=link,
+            choice=choice,
+            payload=own_field("the payload", payload),
+            comment=comment,
         )
         return decided

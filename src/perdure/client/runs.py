@@ -5,13 +5,14 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from datetime import datetime
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
 
 from perdure.client.transport import Patience, Transport, held_s
-from perdure.client.wording import decoded, decoded_published, path_of, pooled, untyped
+from perdure.client.wording import decoded, decoded_published, name_of, own_field, path_of, untyped
 from perdure.errors import (
     PerdureError,
     RunCancelled,
@@ -19,12 +20,14 @@ from perdure.errors import (
 )
 from perdure.http import wire
 from perdure.http.routes import BY_VERB
+from perdure.inputs import checked_flag, checked_position
 from perdure.model import limits
 from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
+from perdure.model.limits import check_name
 from perdure.model.records import ErrorRecord
 from perdure.model.status import Status
-from perdure.registry import Workflow
+from perdure.pools import Pool
 from perdure.views import (
     BufferedSignal,
     HistoryEntry,
@@ -34,12 +37,8 @@ from perdure.views import (
     Waiting,
 )
 
-R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 
 
 class RemoteRun(Generic[R_co]):
@@ -142,12 +141,30 @@ class RemoteRun(Generic[R_co]):
         """The streams that it has published to, by name."""
         return await self._client._list("streams", run_id=self.run_id)
 
-    async def stream(
+    @overload
+    def stream(
+        self, name: str, *, after: int = 0, type: type[T], follow: bool = True
+    ) -> AsyncGenerator[StreamItem[T], None]: ...
+    @overload
+    def stream(
+        self, name: str, *, after: int = 0, type: Any = Any, follow: bool = True
+    ) -> AsyncGenerator[StreamItem[Any], None]: ...
+    def stream(
         self, name: str, *, after: int = 0, type: Any = Any, follow: bool = True
     ) -> AsyncGenerator[StreamItem[Any], None]:
-        """What the run publishes: items after a position, those that are there and then those that come."""
+        """What the run publishes: items after a position, those that are there and then those that come.
+
+        A connection that breaks is made anew, where this one ended: no item is missed, and none comes twice.
+        """
+        check_name("stream", name)
+        after = checked_position(after)
         codec = codec_for(type, where=f"the items of stream {name!r}")
-        read = self._followed(name, after) if follow else self._there(name, after)
+        read = self._followed if checked_flag("follow", follow) else self._there
+        return self._items(name, codec, read(name, after))
+
+    async def _items(
+        self, name: str, codec: Codec, read: AsyncGenerator[StreamItem[Any], None]
+    ) -> AsyncGenerator[StreamItem[Any], None]:
         async with aclosing(read) as items:
             async for one in items:
                 what = f"item {one.position} of stream {name!r}"
@@ -190,7 +207,8 @@ class RemoteRun(Generic[R_co]):
 
     async def retry(self, path: str | None = None, *, payload: Any = UNSET) -> Status:
         """Reopen a failed run at the step it failed at; or from the step at `path` on."""
-        return await self._steer("retry", path=path, payload=payload)
+        answer = payload if payload is UNSET else own_field("the payload", payload)
+        return await self._steer("retry", path=path, payload=answer)
 
     async def _steer(self, verb: str, **given: Any) -> Status:
         status: Status = await self._client._value(verb, run_id=self.run_id, **given)
@@ -202,11 +220,36 @@ class RemoteRun(Generic[R_co]):
         return found
 
     async def fork(
-        self, from_path: str | None = None, *, input: Any = UNSET, **options: Any
+        self,
+        from_path: str | None = None,
+        *,
+        input: Any = UNSET,
+        id: str | None = None,
+        version: int | None = None,
+        tags: dict[str, str] | None = None,
+        entity: str | None = None,
+        deadline: datetime | Duration | None = None,
+        pool: Pool | str | None = None,
+        pool_key: str | None = None,
+        priority: int | None = None,
     ) -> "RemoteRun[R_co]":
         """Make another run that goes on from a place of this one's history, whatever has become of it."""
-        args = UNSET if input is UNSET else list(input) if isinstance(input, tuple) else [input]
+        args: Any = UNSET
+        if input is not UNSET:
+            given = input if isinstance(input, tuple) else (input,)
+            args = [own_field("the input", one) for one in given]
         found: wire.Started = await self._client._call(
-            "fork", run_id=self.run_id, from_path=from_path, input=args, **pooled(options)
+            "fork",
+            run_id=self.run_id,
+            from_path=from_path,
+            input=args,
+            id=id,
+            version=version,
+            tags=tags,
+            entity=entity,
+            deadline=deadline,
+            pool=name_of(pool),
+            pool_key=pool_key,
+            priority=priority,
         )
         return RemoteRun(self._client, found.id, self._codec, created=found.created)

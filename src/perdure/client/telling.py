@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Literal, TypeVar, TypeVarTuple, overload
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
@@ -17,7 +17,6 @@ from perdure.model import limits
 from perdure.model.duration import Duration
 from perdure.model.events import Cause, Event
 from perdure.model.outcomes import Taken, Told
-from perdure.registry import Workflow
 from perdure.views import (
     Page,
     QueueItem,
@@ -26,12 +25,7 @@ from perdure.views import (
     Waiting,
 )
 
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 
 
 class Telling(Transport):
@@ -138,7 +132,7 @@ class Telling(Transport):
         entity: str | None = None,
         after: int | None = None,
         runs: Iterable[str] = (),
-    ) -> "AsyncGenerator[Event | RunInfo, None]":
+    ) -> AsyncGenerator[Event | RunInfo, None]:
         """The ledger as it grows, after a position or from now on, and each change of these runs.
 
         A connection that breaks is made anew, where this one ended: no event is missed, and none comes twice.

@@ -65,7 +65,6 @@ class Transport:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=headers,
-            timeout=httpx.Timeout(self._timeout_s, read=self._timeout_s + held_s),
             limits=httpx.Limits(
                 max_connections=limits.client_connections_max, max_keepalive_connections=20
             ),
@@ -96,14 +95,14 @@ class Transport:
     async def _value(self, verb: str, **given: Any) -> Any:
         return (await self._call(verb, **given)).value
 
-    async def _call(self, verb: str, /, **given: Any) -> Any:
-        """Ask for one line of the table."""
+    async def _call(self, verb: str, /, held_s: float = held_s, **given: Any) -> Any:
+        """Ask for one line of the table. The server may hold the request for so long before it answers."""
         route = BY_VERB[verb]
         path = path_of(route, given)
         fields = {name: plain_field(value) for name, value in given.items() if value is not UNSET}
         body = None if route.body is None else msgspec.json.encode(fields)
         query = fields if route.body is None else {}
-        return read_answer(route, await self._sent(route, path, query, body))
+        return read_answer(route, await self._sent(route, path, query, body, held_s=held_s))
 
     async def _sent(
         self,
@@ -112,6 +111,7 @@ class Transport:
         query: dict[str, Any] | None,
         body: bytes | None,
         headers: dict[str, str] | None = None,
+        held_s: float = held_s,
     ) -> Any:
         http, httpx = self._open(), needed_httpx()
         headers = dict(headers or ({} if body is None else {"content-type": "application/json"}))
@@ -119,7 +119,12 @@ class Transport:
             headers["traceparent"] = trace
         try:
             return await http.request(
-                route.method, path, params=asked(query), content=body, headers=headers
+                route.method,
+                path,
+                params=asked(query),
+                content=body,
+                headers=headers,
+                timeout=httpx.Timeout(self._timeout_s, read=self._timeout_s + held_s),
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from error

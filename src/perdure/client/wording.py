@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from perdure.approvals import json_text
 from perdure.channels import Queue, Signal, Topic
 from perdure.errors import (
     BadRequest,
@@ -23,7 +24,6 @@ from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.codec.text import plain_text
 from perdure.model.events import Cause, Event
 from perdure.model.limits import BadValue
-from perdure.pools import Pool
 from perdure.registry import Workflow
 from perdure.views import (
     Refused,
@@ -39,10 +39,23 @@ def workflow_fields(workflow: Any, args: tuple[Any, ...]) -> dict[str, Any]:
     """A workflow and its arguments: written by their types where those are here."""
     if isinstance(workflow, Workflow):
         text, _ = encoded_input(workflow, args)
-        # Of this version, as the store has it; the server may know a newer one.
         return {"workflow": workflow.name, "input": msgspec.Raw(text.encode())}
     what = f"the input of workflow {workflow!r}"
     return {"workflow": workflow, "input": json_field(None, what, list(args))}
+
+
+def called_fields(workflow: Any, args: tuple[Any, ...], version: int | None) -> dict[str, Any]:
+    """The same for what is to run now. Code that is here means its own version; the server may know a newer one."""
+    if isinstance(workflow, Workflow):
+        if version is not None:
+            raise BadValue("version", version, "says nothing beside a workflow: give its name")
+        version = workflow.version
+    return {**workflow_fields(workflow, args), "version": version}
+
+
+def codec_of(workflow: Any) -> Codec:
+    """Of its result, as far as that is known here."""
+    return workflow.codec if isinstance(workflow, Workflow) else untyped
 
 
 def signal_fields(signal: Any, payload: Any) -> dict[str, Any]:
@@ -61,6 +74,11 @@ def json_field(channel: Any, what: str, payload: Any) -> msgspec.Raw:
     return msgspec.Raw(text)
 
 
+def own_field(what: str, value: Any) -> msgspec.Raw:
+    """What nothing here says the type of: written by its own class, JSON as it stands."""
+    return msgspec.Raw(json_text(what, value).encode())
+
+
 def fact_fields(fact: Fact) -> dict[str, Any]:
     topic = fact.topic
     cause = fact.caused_by
@@ -77,11 +95,6 @@ def fact_fields(fact: Fact) -> dict[str, Any]:
         "trace": fact.trace,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def pooled(options: dict[str, Any]) -> dict[str, Any]:
-    pool = options.get("pool")
-    return {**options, "pool": pool.name} if isinstance(pool, Pool) else options
 
 
 def name_of(thing: Any) -> Any:
@@ -165,7 +178,7 @@ def decoded(codec: Codec, value: Any, what: str) -> Any:
     try:
         return codec.decode(msgspec.json.encode(value))
     except BadPayload as error:
-        raise Undecodable(what, str(error), read_as=True) from error
+        raise Undecodable(what, str(error)) from error
 
 
 def decoded_published(codec: Codec, value: Any, what: str) -> Any:

@@ -47,6 +47,7 @@ _statuses: Final[dict[type[PerdureError], int]] = {
     errors.LinkExpired: 410,
     BadValue: 422,
     errors.InvalidPayload: 422,
+    errors.Uncheckable: 422,
     errors.UnknownSignal: 422,
     errors.BadDocument: 422,
     errors.BadExpression: 422,
@@ -65,6 +66,7 @@ _otherwise: Final = 500
 
 # Facts that JSON carries as lists and texts, and that the errors have as tuples and times.
 _tuples: Final = frozenset({"paths", "who"})
+_pairs: Final = frozenset({"failed"})
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +151,8 @@ def read_problem(content: bytes, status: int) -> PerdureError:
 def _fact(name: str, value: Any) -> Any:
     if name in _tuples and isinstance(value, list):
         return tuple(value)
+    if name in _pairs and isinstance(value, list):
+        return [tuple(one) for one in value]
     if name.endswith("_at") and isinstance(value, str):
         with suppress(ValueError):
             return datetime.fromisoformat(value)

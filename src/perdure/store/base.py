@@ -14,6 +14,7 @@ import msgspec
 from perdure.errors import StoreRefused
 from perdure.model import limits
 from perdure.model.clock import Clock
+from perdure.model.limits import BadValue
 from perdure.model.ops import Op
 from perdure.model.outcomes import Wake
 from perdure.model.records import (
@@ -321,6 +322,17 @@ class Store(ABC):
         Raises BadValue for a connection that is of another kind, leads to another database or has no transaction to
         write into, and StoreRefused if this store has no such connections; nothing is written then.
         """
+
+    def write_outbox_here(self, connection: Any, row: OutboxRecord) -> None:
+        """The same at once, in the thread that calls: for connections that only their own thread may use.
+
+        A store whose connections are all asynchronous refuses.
+        """
+        raise BadValue(
+            "connection",
+            connection,
+            f"cannot be used by app.sync: a {type(self).__name__} takes connections of an event loop only",
+        )
 
     # --- reads for the engine ---
 

@@ -75,6 +75,9 @@ class MemoryStore(MemoryReads):
         raise BatchFailed("a memory store has no database to write to")
 
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
+        self.write_outbox_here(connection, row)
+
+    def write_outbox_here(self, connection: Any, row: OutboxRecord) -> None:
         raise StoreRefused(
             "a memory store is no database that a connection of yours could write to: use connection= with "
             "sqlite:/// or postgresql://"

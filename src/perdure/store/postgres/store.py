@@ -32,7 +32,7 @@ from perdure.store.base import (
     Versions,
 )
 from perdure.store.beating import Beating
-from perdure.store.borrowing import execute_postgres
+from perdure.store.borrowing import execute_postgres, refuse
 from perdure.store.hint import Hint
 from perdure.store.optimistic.changes import Changes, Conflict, Written, everything
 from perdure.store.optimistic.deciding import Backend, Decider
@@ -406,6 +406,13 @@ class PostgresStore(PostgresReads, Backend):
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
         statement = self._statements["write_outbox"]
         await execute_postgres(connection, statement.text, *statement.values(asdict(row)))
+
+    def write_outbox_here(self, connection: Any, row: OutboxRecord) -> None:
+        refuse(
+            connection,
+            "cannot be used by app.sync: on Postgres it is one of asyncpg, or of SQLAlchemy on asyncpg, and those "
+            "belong to an event loop. Send after your commit, with a key= so that it can be repeated",
+        )
 
     async def settle(self, batch_id: str) -> bool:
         """Whether that batch was committed. If it was not, it never will be: its id is taken."""

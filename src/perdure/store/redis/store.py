@@ -414,6 +414,9 @@ class RedisStore(RedisReads, Backend):
         )
 
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
+        self.write_outbox_here(connection, row)
+
+    def write_outbox_here(self, connection: Any, row: OutboxRecord) -> None:
         borrowing.check_pipeline(connection, self._options)
         connection.hset(self._layout.key("outbox"), row.outbox_id, msgspec.json.encode(row))
         connection.zadd(self._layout.key("outbox", "all"), {row.outbox_id: 0})

@@ -14,7 +14,7 @@ from perdure.store.borrowing import refuse, without_transaction
 from perdure.store.sqlite.statements import queries
 
 
-async def write_outbox(connection: Any, path: str, row: OutboxRecord) -> None:
+def write_outbox(connection: Any, path: str, row: OutboxRecord) -> None:
     """Write the row, or raise BadValue. `path` is the real path of the store's file."""
     if not isinstance(connection, sqlite3.Connection):
         refuse(connection, "is no sqlite3.Connection, as this store needs")

@@ -228,7 +228,10 @@ class SqliteStore(Store):
         return await self._read(reads.settled, batch_id)
 
     async def write_outbox(self, connection: Any, row: OutboxRecord) -> None:
-        await borrowing.write_outbox(connection, self._file, row)
+        self.write_outbox_here(connection, row)
+
+    def write_outbox_here(self, connection: Any, row: OutboxRecord) -> None:
+        borrowing.write_outbox(connection, self._file, row)
 
     # --- reads ---
 
