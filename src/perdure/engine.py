@@ -34,6 +34,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
 from perdure.model.records import ScheduleRecord
+from perdure.observing.redaction import Redaction
 from perdure.pools import Pool, declared_by, served_by
 from perdure.registry import Registry
 from perdure.runtime.lines import declare as declare_pools
@@ -64,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_events: Duration | None
     keep_events_max: int | None
     secret: Secrets | None
+    redact: Redaction | None
 
     def __post_init__(self) -> None:
         at_least("resident", self.resident, 0)

@@ -217,7 +217,7 @@ async def _sent(
                 yield ServerSentEvent(data=show(value).decode(), event=name, id=id)
     except PerdureError as error:
         # The status is sent by now: the reason goes as the last message.
-        yield ServerSentEvent(data=msgspec.json.encode(problem_of(error)).decode(), event="problem")
+        yield ServerSentEvent(data=show(problem_of(error)).decode(), event="problem")
     finally:
         feed.open_streams -= 1
 

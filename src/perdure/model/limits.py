@@ -162,6 +162,10 @@ resident_runs_default = 5_000
 lease_us_default = 30 * 1_000_000
 # Five life signs in less than a second would be lost to any busy machine.
 lease_us_min = 1_000_000
+# Fields that `App(redact=…)` names: each is looked for in every text that is told.
+redacted_names_max = 256
+# Keys of one such name, one right inside the other; two say which is meant.
+redacted_keys_max = 8
 # What one process tells the others of a commit: a notification of Postgres has 7,999 bytes. More goes as several.
 hint_bytes_max = 7_900
 # Runs and consumers of each kind that a hint names: as many as a commit has ops. What is more is found by looking.

@@ -3,3 +3,7 @@
 Everything here is told; nothing here decides. OpenTelemetry and prometheus_client are imported only by who asks for
 them, and an app that nobody watches pays a test of an attribute for it.
 """
+
+from perdure.observing.logs import JsonLines, RunFilter
+
+__all__ = ["JsonLines", "RunFilter"]

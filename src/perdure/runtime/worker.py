@@ -441,7 +441,8 @@ class Worker(Service):
     ) -> None:
         workflow = self.registry.find(run.workflow, run.version)
         if workflow is None:
-            log.error("claimed run %r of unknown workflow %r", run.run_id, run.workflow)
+            about = {"run_id": run.run_id, "workflow": run.workflow}
+            log.error("claimed run %r of unknown workflow %r", *about.values(), extra=about)
             release = ops.Release(run_id=run.run_id, fence=run.fence, revision=run.revision)
             self.post(release, _ignore)
             return

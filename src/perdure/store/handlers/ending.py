@@ -79,7 +79,8 @@ def resolve(
     """
     step = tables.step(run.run_id, run.generation, path)
     if step is None or step.state != "open":
-        log.error("run %r is watched at %r and does not wait there", run.run_id, path)
+        about = {"run_id": run.run_id, "path": path}
+        log.error("run %r is watched at %r and does not wait there", *about.values(), extra=about)
         tables.delete_watchers(run.run_id, path)
         return None
     step = replace(
