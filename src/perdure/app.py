@@ -54,6 +54,7 @@ from perdure.model.records import WatcherRecord
 from perdure.model.status import Status
 from perdure.named import Called, Catalogue, called, submit
 from perdure.observing.logs import redact as redact_logs
+from perdure.observing.observation import Observation, Observer, checked_observers
 from perdure.observing.redaction import REDACT_VARIABLE, Redaction
 from perdure.observing.traces import current_trace
 from perdure.pooling import Pooling, pool_row, slot_waits
@@ -152,6 +153,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         keep_events_max: int | None = None,
         secret: Secrets | str | bytes | Sequence[str | bytes] | None = None,
         redact: Sequence[str] | Redaction | None = None,
+        observe: Sequence[Observer] = (),
         clock: Clock | None = None,
         seed: int | None = None,
     ) -> None:
@@ -178,9 +180,13 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
             keep_events_max=keep_events_max,
             secret=None if secret is None else checked_secrets(secret),
             redact=_redaction(redact),
+            observe=checked_observers(observe),
             clock=self._clock,
             seed=seed,
         )
+        self._observed: Observation | None = None
+        if self._settings.observe:
+            self._observed = Observation(self._settings.observe, self._settings.redact)
         self._openings = 0
         self._untyped = codec_for(Any)
         self._life = Life()
@@ -271,6 +277,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
             self._make_store,
             self._make_chance,
             self.source,
+            self._observed,
         )
         return self
 

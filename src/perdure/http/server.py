@@ -20,7 +20,14 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.app import App
-from perdure.errors import BadRequest, NotAuthenticated, NotRunning, PerdureError, ServerFailed
+from perdure.errors import (
+    BadRequest,
+    NotAuthenticated,
+    NotRunning,
+    ObservingUnavailable,
+    PerdureError,
+    ServerFailed,
+)
 from perdure.http import problems, wire
 from perdure.http.handling import Call, answer
 from perdure.http.openapi import document
@@ -31,6 +38,7 @@ from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Princip
 from perdure.http.streaming import Feed, stream
 from perdure.model import limits
 from perdure.model.limits import BadValue
+from perdure.observing.prometheus import Prometheus
 from perdure.observing.traces import asked_in, parsed
 from perdure.webhooks.incoming import Hook, receive
 
@@ -214,8 +222,23 @@ async def _receive(server: Server, request: Request, call: Call) -> Response:
     return _json(msgspec.json.encode(told), 200)
 
 
+async def _metrics(server: Server, request: Request, call: Call) -> Response:
+    """What was counted, in the form that whoever scrapes it takes."""
+    seen = server.app._observed
+    watching = [] if seen is None else seen.observers
+    found = next((one for one in watching if isinstance(one, Prometheus)), None)
+    if seen is None or found is None:
+        raise ObservingUnavailable(
+            "nothing is counted for Prometheus here: App(observe=[Prometheus()]), of perdure.observing; it needs "
+            "pip install 'perdure[prometheus]'"
+        )
+    content, content_type = await found.exposed(seen, request.headers.get("accept"))
+    return Response(content, 200, HEADERS, content_type)
+
+
 _own: Final[dict[str, Callable[[Server, Request, Call], Awaitable[Response]]]] = {
     "me": _me,
+    "metrics": _metrics,
     "sign_in": _sign_in,
     "sign_out": _sign_out,
     "receive": _receive,

@@ -5,5 +5,8 @@ them, and an app that nobody watches pays a test of an attribute for it.
 """
 
 from perdure.observing.logs import JsonLines, RunFilter
+from perdure.observing.observation import Observer
+from perdure.observing.otel import OpenTelemetry
+from perdure.observing.prometheus import Prometheus
 
-__all__ = ["JsonLines", "RunFilter"]
+__all__ = ["JsonLines", "Observer", "OpenTelemetry", "Prometheus", "RunFilter"]
