@@ -53,6 +53,9 @@ from perdure.model.policy import Retry
 from perdure.model.records import WatcherRecord
 from perdure.model.status import Status
 from perdure.named import Called, Catalogue, called, submit
+from perdure.observing.logs import redact as redact_logs
+from perdure.observing.observation import Observation, Observer, checked_observers
+from perdure.observing.redaction import REDACT_VARIABLE, Redaction
 from perdure.observing.traces import current_trace
 from perdure.pooling import Pooling, pool_row, slot_waits
 from perdure.pools import Pool, checked_pools
@@ -118,6 +121,16 @@ AnyWorkflow = Workflow[Any, *tuple[Any, ...]]
 _credentials = re.compile(r"//[^/]*@")
 
 
+def _redaction(given: Sequence[str] | Redaction | None) -> Redaction | None:
+    """The fields that few are to see: given to the app, or by the environment. From now on no log line has them."""
+    names = os.environ.get(REDACT_VARIABLE, "").split() if given is None else given
+    redaction = names if isinstance(names, Redaction) else Redaction(names)
+    if not redaction.names:
+        return None
+    redact_logs(redaction)
+    return redaction
+
+
 class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, Inspecting):
     """Your workflows on a store. Use it as `async with app:`."""
 
@@ -141,6 +154,8 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         keep_events: Duration | None = None,
         keep_events_max: int | None = None,
         secret: Secrets | str | bytes | Sequence[str | bytes] | None = None,
+        redact: Sequence[str] | Redaction | None = None,
+        observe: Sequence[Observer] = (),
         clock: Clock | None = None,
         seed: int | None = None,
     ) -> None:
@@ -166,9 +181,14 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
             keep_events=keep_events,
             keep_events_max=keep_events_max,
             secret=None if secret is None else checked_secrets(secret),
+            redact=_redaction(redact),
+            observe=checked_observers(observe),
             clock=self._clock,
             seed=seed,
         )
+        self._observed: Observation | None = None
+        if self._settings.observe:
+            self._observed = Observation(self._settings.observe, self._settings.redact)
         self._openings = 0
         self._untyped = codec_for(Any)
         self._life = Life()
@@ -261,6 +281,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
             self._make_store,
             self._make_chance,
             self.source,
+            self._observed,
         )
         return self
 

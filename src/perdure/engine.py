@@ -19,6 +19,7 @@ import msgspec
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import AfterFork, NotRunning, WrongLoop
 from perdure.forks import Forks
+from perdure.gauging import gauges_of
 from perdure.hints import Hints
 from perdure.inputs import at_least
 from perdure.ledger.batches import Desk, Outside
@@ -34,6 +35,8 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
 from perdure.model.records import ScheduleRecord
+from perdure.observing.observation import Observation, Observer
+from perdure.observing.redaction import Redaction
 from perdure.pools import Pool, declared_by, served_by
 from perdure.registry import Registry
 from perdure.runtime.lines import declare as declare_pools
@@ -64,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_events: Duration | None
     keep_events_max: int | None
     secret: Secrets | None
+    redact: Redaction | None
+    observe: tuple[Observer, ...]
 
     def __post_init__(self) -> None:
         at_least("resident", self.resident, 0)
@@ -119,6 +124,7 @@ class Engine(NamedTuple):
     consumers: Consumers | None  # only beside a worker
     hints: Hints
     declared_pools: tuple[tuple[str, str | None], ...]
+    observed: Observation | None
 
 
 # --- whether it is open, and for whom ---
@@ -165,6 +171,7 @@ class Life:
         make_store: Callable[[Ids], Store],
         make_chance: Callable[[], random.Random],
         source: str,
+        observed: Observation | None = None,
     ) -> None:
         """Open an engine. Raises NotRunning if one is open; after a fork the parent's is left alone."""
         if self.entered and self._forks == Forks.count:
@@ -175,7 +182,8 @@ class Life:
         self.entered, self._forks = True, Forks.count
         try:
             made = await _made(
-                settings, registry, readers, schedules, make_store, make_chance(), source
+                *(settings, registry, readers, schedules, make_store, make_chance(), source),
+                observed,
             )
             await self._begin(made)
         except BaseException:
@@ -226,6 +234,7 @@ async def _made(
     make_store: Callable[[Ids], Store],
     chance: random.Random,
     source: str,
+    observed: Observation | None,
 ) -> Engine:
     """The engine with its store open and its writer at work; nothing else has begun."""
     ids = Ids(settings.clock, chance)
@@ -234,12 +243,16 @@ async def _made(
     store.patience_s = settings.store_timeout_s
     await store.open()
     clock = store.clock(settings.clock)
-    coordinator = Coordinator(store, ids, store_timeout_s=settings.store_timeout_s)
+    coordinator = Coordinator(
+        store, ids, store_timeout_s=settings.store_timeout_s, observed=observed
+    )
     coordinator.start()
     upkeep = Upkeep(store, coordinator, clock, settings.keep_us)
-    worker = _worker(settings, registry, schedules, store, coordinator, clock, ids, chance)
+    worker = _worker(
+        settings, registry, schedules, store, coordinator, clock, ids, chance, observed
+    )
     matcher = None if worker is None else Matcher(store, coordinator, clock)
-    desk = Desk(registry, ids, settings.deps, Outside(clock, source))
+    desk = Desk(registry, ids, settings.deps, Outside(clock, source), observed)
     consumers = None
     if worker is not None:
         consumers = Consumers(
@@ -257,10 +270,13 @@ async def _made(
     if worker is not None and matcher is not None and consumers is not None:
         worker.recovery.hearers += [matcher.on_look, consumers.on_look]
         worker.on_renewed.append(consumers.on_renewed)
-    hints = Hints(store, coordinator, worker, upkeep)
+    hints = Hints(store, coordinator, worker, upkeep, observed)
+    if observed is not None:
+        observed.gauges = gauges_of(store, coordinator, clock, worker, consumers)
     pools = _declared_pools(settings, registry)
     return Engine(
-        registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers, hints, pools
+        *(registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers, hints),
+        *(pools, observed),
     )
 
 
@@ -273,6 +289,7 @@ def _worker(
     clock: Clock,
     ids: Ids,
     chance: random.Random,
+    observed: Observation | None,
 ) -> Worker | None:
     if not settings.worker:
         return None
@@ -294,6 +311,7 @@ def _worker(
         schedules=schedules,
         declared_pools=_declared_pools(settings, registry),
         pools=_served_pools(settings, registry),
+        observed=observed,
     )
 
 
@@ -366,6 +384,8 @@ async def _stop(engine: Engine) -> None:
     engine.hints.close()
     first: BaseException | None = None
     stops: list[Callable[[], Awaitable[None]]] = [engine.upkeep.stop]
+    if engine.observed is not None:
+        stops.insert(0, engine.observed.close)
     if engine.consumers is not None:
         stops.append(engine.consumers.stop)
     if engine.desk.outside is not None:

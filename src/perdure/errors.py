@@ -10,7 +10,7 @@ PerdureError
 ├── NonDeterminism, Undecodable, ForeignAwait
 ├── UnknownConsumer, UnknownSubscription, UnknownSchedule, UnknownPool, CursorTooOld, BatchClosed
 ├── ApprovalNotFound, ApprovalClosed, ApprovalExpired, RunPaused, NotAllowed, BadLink, LinkExpired
-├── BadSignature, WebhooksUnavailable
+├── BadSignature, WebhooksUnavailable, ObservingUnavailable
 ├── OutcomeUnknown, StoreRefused
 ├── BadRequest (also a ValueError), NotAuthenticated, ScopeMissing, ServerFailed, Unreachable
 └── NotRunning, WrongLoop, AfterFork
@@ -235,6 +235,10 @@ class WebhooksUnavailable(PerdureError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"webhooks need more packages: pip install 'perdure[webhooks]' ({reason})")
+
+
+class ObservingUnavailable(PerdureError):
+    """What was to be seen of an app is not there: a package is missing, or nobody watches it."""
 
 
 class AmbiguousSignal(PerdureError):

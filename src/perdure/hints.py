@@ -7,6 +7,7 @@ have done a little later by itself.
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model.outcomes import Wake
+from perdure.observing.observation import Observation
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.upkeep import Upkeep
@@ -16,8 +17,14 @@ class Hints:
     """Passes what a store has heard to the parts of an open app."""
 
     def __init__(
-        self, store: Store, coordinator: Coordinator, worker: Worker | None, upkeep: Upkeep
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        worker: Worker | None,
+        upkeep: Upkeep,
+        observed: Observation | None = None,
     ) -> None:
+        self._counts = None if observed is None else observed.counts
         self._store = store
         self._coordinator = coordinator
         self._worker = worker
@@ -30,6 +37,8 @@ class Hints:
         self._store.on_hint = None
 
     def _hear(self, wake: Wake) -> None:
+        if self._counts is not None:
+            self._counts.hints.add(wake.kind)
         match wake.kind:
             case "news" | "control":
                 self._call(wake)

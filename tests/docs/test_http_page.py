@@ -7,12 +7,13 @@ from pathlib import Path
 from perdure.http.routes import PREFIX, ROUTES, Route
 
 PAGE = Path(__file__).parents[2] / "docs" / "http-api.md"
+no_scope = "\N{EN DASH}"
 _line = re.compile(r"^\| `(?:GET|POST|PUT|PATCH|DELETE) .*\|$", re.MULTILINE)
 
 
 def line_of(route: Route) -> str:
     path = route.path.removeprefix(PREFIX)
-    return f"| `{route.method} {path}` | {route.scope or '–'} | {route.says} |"
+    return f"| `{route.method} {path}` | {route.scope or no_scope} | {route.says} |"
 
 
 def test_it_has_every_route_and_no_other() -> None:

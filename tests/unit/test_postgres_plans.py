@@ -293,8 +293,8 @@ _settings = {
 }
 _pooled = ("set plan_cache_mode = force_custom_plan",)
 
-# Where a walk begins at one end of an index and goes no further than asked for; and what goes through everything: counts
-# for people, and what fsck looks for.
+# Where a walk begins at one end of an index and goes no further than asked for; and what goes through everything:
+# counts for people, and what fsck looks for.
 _from_one_end = {
     "deadlines",
     "expiries",

@@ -2,18 +2,17 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import typer
 
 from perdure.cli import exits
+from perdure.observing.logs import dress
 
 # Set for a process whose parent holds its standard input: when that ends, so does the parent, however it ended.
 LIFELINE_VARIABLE: Final = "PERDURE_LIFELINE"
@@ -66,24 +65,6 @@ def _let_go(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
 # --- log ---
 
 
-class _JsonLines(logging.Formatter):
-    """Each record as a line of JSON: time, level, logger, message, and whatever was given as `extra`."""
-
-    _known: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        told |= {name: one for name, one in vars(record).items() if name not in self._known}
-        if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
-
-
 def set_up_logging(level: str, *, as_json: bool) -> None:
     """The log of this process, to the standard error."""
     if level.lower() not in _levels:
@@ -91,8 +72,7 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
             f"{level!r} is none of {', '.join(_levels)}", param_hint="--log-level"
         )
     handler = logging.StreamHandler(sys.stderr)
-    words = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    handler.setFormatter(_JsonLines() if as_json else logging.Formatter(words))
+    dress(handler, as_json=as_json)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level.lower() != "debug":
         # Each start and stop of it is told by us.

@@ -23,6 +23,7 @@ from perdure.errors import NotRunning, OutcomeUnknown, StoreRefused
 from perdure.model import limits
 from perdure.model.ids import Ids
 from perdure.model.ops import Op
+from perdure.observing.observation import Observation
 from perdure.store.base import Applied, BatchFailed, BatchLost, BatchUnknown, Store, StoreBusy
 from perdure.store.transaction import BodyFailed, Transaction, Withdrawn
 
@@ -60,7 +61,16 @@ class _Turn(Op[None], frozen=True, kw_only=True, gc=False):
 class Coordinator:
     """Single writer with group commit."""
 
-    def __init__(self, store: Store, ids: Ids, *, store_timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ids: Ids,
+        *,
+        store_timeout_s: float = 30.0,
+        observed: Observation | None = None,
+    ) -> None:
+        self._counts = None if observed is None else observed.counts
+        self._spans = None if observed is None else observed.spans
         self._store = store
         self._ids = ids
         self._store_timeout_s = store_timeout_s
@@ -86,6 +96,11 @@ class Coordinator:
     def idle(self) -> bool:
         """Whether nothing is queued or being committed."""
         return not self._queue and not self._committing
+
+    @property
+    def queued(self) -> int:
+        """How many ops wait for a commit."""
+        return len(self._queue)
 
     # --- life ---
 
@@ -160,6 +175,8 @@ class Coordinator:
             return self._submit_later(op, done, extra)
         # Not a coroutine, for speed: while the op is decided the caller alone is suspended.
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        if self._spans is not None:
+            self._spans.sent(op)
         self.post(op, done, extra, future)
         return future
 
@@ -183,6 +200,8 @@ class Coordinator:
             if len(self._queue) >= limits.queue_ops_max:
                 await self._wait_for_space()
             future: asyncio.Future[A] = loop.create_future()
+            if self._spans is not None:
+                self._spans.sent(op)
             self.post(op, None, None, future)
             futures.append(future)
         return list(await asyncio.gather(*futures, return_exceptions=True))
@@ -291,14 +310,18 @@ class Coordinator:
         try:
             applied = await self._apply(batch_id, [posted[0] for posted in batch])
         except StoreBusy as error:
+            self._count_failed("busy")
             log.error("the store does not take anything at present: %s", error)
             for posted in itertools.islice(self._untold, len(batch)):
                 _tell(posted, _refused(error))
         except BatchLost as error:
+            self._count_failed("lost")
             await self._commit_again(batch, lost, error)
         except BatchFailed as error:
+            self._count_failed("refused")
             await self._bisect(batch, error)
         except BatchUnknown as error:
+            self._count_failed("unknown")
             if await self._did_not_happen(batch_id, error):
                 await self._commit_again(batch, lost, BatchFailed(str(error)))
             else:
@@ -326,6 +349,7 @@ class Coordinator:
     async def _apply(self, batch_id: str, ops: list[Op[Any]]) -> list[Applied]:
         # Awaited in place, not as a task of its own: each turn of a busy loop between the commit and its
         # answers is time in which the writer stands idle.
+        began_s = 0.0 if self._counts is None else asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._store_timeout_s):
                 decided = None if self._held is None else self._tell_held
@@ -339,6 +363,9 @@ class Coordinator:
         except BaseException:
             self._tell_late()
             raise
+        if self._counts is not None:
+            took_s = asyncio.get_running_loop().time() - began_s
+            self._counts.committed(len(ops), took_s)
         return applied
 
     async def _did_not_happen(self, batch_id: str, error: BatchUnknown) -> bool:
@@ -449,7 +476,14 @@ class Coordinator:
         if held is not None:
             self._answer(*held)
 
+    def _count_failed(self, how: str) -> None:
+        if self._counts is not None:
+            self._counts.batches_failed.add(how)
+
     def _answer(self, batch: list[Posted], applied: list[Applied]) -> None:
+        if self._counts is not None:
+            for answer, posted in zip(applied, batch, strict=True):
+                self._counts.answered(posted[0], answer)
         # In the order of the batch, wakes of an op before its answer: a run's owner then learns of everything
         # in the order of its history.
         debug = ops_log.isEnabledFor(logging.DEBUG)

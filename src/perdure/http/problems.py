@@ -56,6 +56,7 @@ _statuses: Final[dict[type[PerdureError], int]] = {
     errors.Overloaded: 429,
     errors.ExpressionsUnavailable: 501,
     errors.WebhooksUnavailable: 501,
+    errors.ObservingUnavailable: 501,
     errors.StoreRefused: 503,
     errors.OutcomeUnknown: 503,
     errors.NotRunning: 503,

@@ -21,16 +21,25 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.app import App
-from perdure.errors import BadRequest, NotAuthenticated, NotRunning, PerdureError, ServerFailed
+from perdure.errors import (
+    BadRequest,
+    NotAuthenticated,
+    NotRunning,
+    ObservingUnavailable,
+    PerdureError,
+    ServerFailed,
+)
 from perdure.http import problems, wire
 from perdure.http.handling import Call, answer
 from perdure.http.openapi import document
 from perdure.http.reading import read
+from perdure.http.redacting import Redacting
 from perdure.http.routes import PREFIX, ROUTES, Route
 from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
 from perdure.http.streaming import Feed, stream
 from perdure.model import limits
 from perdure.model.limits import BadValue
+from perdure.observing.prometheus import Prometheus
 from perdure.observing.traces import asked_in, parsed
 from perdure.webhooks.incoming import Hook, receive
 
@@ -70,6 +79,7 @@ class Server:
             app._clock.now,
             insecure=insecure,
         )
+        self._redaction = app._settings.redact
         self._warned = False
 
     def asgi(self) -> ASGIApp:
@@ -101,9 +111,10 @@ class Server:
             try:
                 return await self._answered(route, request)
             except PerdureError as error:
-                return self._problem(error)
+                return self._problem(request, error)
             except TimeoutError as error:
-                return self._problem(BadRequest(str(error) or "this took too long", 504))
+                reason = str(error) or "this took too long"
+                return self._problem(request, BadRequest(reason, 504))
 
         return endpoint
 
@@ -111,17 +122,18 @@ class Server:
         principal = STRANGER
         if route.scope is not None:
             principal = await self.guard.require(request, route.scope)
-        call = await read(request, route, principal)
+        call = request.state.call = await read(request, route, principal)
         asked_in.set(_trace(request))  # each request has a context of its own
         if route.verb not in _without_engine:
             self._check_open()
         if route.on == "server":
             return await _own[route.verb](self, request, call)
         if route.streams:
-            return await stream(self.app, self.feed, route, call, self._shown(call))
-        return self._response(route, call, await answer(self.app, route, call))
+            return await stream(self.app, self.feed, route, call, await self._shown(route, call))
+        value = await answer(self.app, route, call)
+        return self._response(route, value, await self._shown(route, call))
 
-    def _response(self, route: Route, call: Call, value: Any) -> Response:
+    def _response(self, route: Route, value: Any, show: Callable[[Any], bytes]) -> Response:
         if value is None and route.answer is None:
             return Response(status_code=204, headers=HEADERS)
         status = 200
@@ -129,11 +141,18 @@ class Server:
             status = 201
         if isinstance(value, wire.Ready) and value.status != "ok":
             status = 503
-        return _json(self._shown(call)(value), status)
+        return _json(show(value), status)
 
-    def _shown(self, call: Call) -> Callable[[Any], bytes]:
+    async def _shown(self, route: Route, call: Call) -> Callable[[Any], bytes]:
         """How values are written for who asks: fields that are to be kept from readers are, but from administrators."""
-        return msgspec.json.encode
+        if self._redaction is None or call.principal.may("admin"):
+            return msgspec.json.encode
+        parameters = await self._parameters() if route.verb == "schedules" else None
+        return Redacting(self._redaction, route.verb, _sent(call), parameters)
+
+    async def _parameters(self) -> dict[str, list[str]]:
+        """What workflows call their arguments, by the catalogue: it knows those of other apps too."""
+        return {one.name: _titles(one.input_schema) for one in await self.app.catalogue()}
 
     def _check_open(self) -> None:
         if self.app._life.entered:
@@ -149,8 +168,11 @@ class Server:
             "(lifespan=perdure.http.lifespan(app), or perdure.http.with_perdure)"
         )
 
-    def _problem(self, error: PerdureError) -> Response:
-        return told(error)
+    def _problem(self, request: Request, error: PerdureError) -> Response:
+        call: Call | None = getattr(request.state, "call", None)  # none if it could not be read
+        if self._redaction is None or (call is not None and call.principal.may("admin")):
+            return told(error)
+        return told(error, Redacting(self._redaction, sent=None if call is None else _sent(call)))
 
     async def _document(self, request: Request) -> Response:
         return _json(document(request.scope.get("root_path", "")), 200)
@@ -201,8 +223,23 @@ async def _receive(server: Server, request: Request, call: Call) -> Response:
     return _json(msgspec.json.encode(told), 200)
 
 
+async def _metrics(server: Server, request: Request, call: Call) -> Response:
+    """What was counted, in the form that whoever scrapes it takes."""
+    seen = server.app._observed
+    watching = [] if seen is None else seen.observers
+    found = next((one for one in watching if isinstance(one, Prometheus)), None)
+    if seen is None or found is None:
+        raise ObservingUnavailable(
+            "nothing is counted for Prometheus here: App(observe=[Prometheus()]), of perdure.observing; it needs "
+            "pip install 'perdure[prometheus]'"
+        )
+    content, content_type = await found.exposed(seen, request.headers.get("accept"))
+    return Response(content, 200, HEADERS, content_type)
+
+
 _own: Final[dict[str, Callable[[Server, Request, Call], Awaitable[Response]]]] = {
     "me": _me,
+    "metrics": _metrics,
     "sign_in": _sign_in,
     "sign_out": _sign_out,
     "receive": _receive,
@@ -222,6 +259,19 @@ def _checked_hooks(hooks: Sequence[Hook]) -> dict[str, Hook]:
     return found
 
 
+def _titles(schema: Any) -> list[str]:
+    listed = schema.get("prefixItems", []) if isinstance(schema, dict) else []
+    return [str(one.get("title", "")) for one in listed]
+
+
+def _sent(call: Call) -> Any:
+    """The body of a request, whatever it is a body of."""
+    try:
+        return msgspec.json.decode(call.raw) if call.raw else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def _trace(request: Request) -> str | None:
     """The trace that a request is part of. One that is not as W3C has it is none, as W3C has it."""
     given = request.headers.get("traceparent")
@@ -235,9 +285,11 @@ def _json(content: bytes, status: int) -> Response:
     return Response(content, status, HEADERS, "application/json")
 
 
-def told(error: PerdureError) -> Response:
+def told(error: PerdureError, show: Redacting | None = None) -> Response:
     """An error as its problem."""
     problem = problems.problem_of(error)
+    if show is not None:
+        problem = show.shown(problem)
     headers = dict(HEADERS)
     if isinstance(error, NotAuthenticated):
         headers["WWW-Authenticate"] = "Bearer"

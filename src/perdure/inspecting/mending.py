@@ -91,4 +91,5 @@ async def _mend(coordinator: Coordinator, run_id: str) -> None:
     try:
         await coordinator.submit(ops.Mend(run_ids=(run_id,)))
     except StoreRefused as refused:
-        log.error("run %r could not be mended: %s", run_id, refused.reason)
+        about = {"run_id": run_id}
+        log.error("run %r could not be mended: %s", run_id, refused.reason, extra=about)

@@ -29,6 +29,7 @@ from perdure.model.duration import Duration
 from perdure.model.events import Cause, Event
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
+from perdure.observing.observation import Observation
 from perdure.pools import Pool
 from perdure.registry import Registry, Workflow
 
@@ -69,6 +70,7 @@ class Desk(NamedTuple):
     ids: Ids
     deps: tuple[object, ...]
     outside: Outside | None = None
+    observed: Observation | None = None
 
 
 class Batch(Sequence[Event]):

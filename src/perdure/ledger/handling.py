@@ -171,7 +171,9 @@ async def call(
         return None
     batch = Batch(desk, consumer, events, replay=replay, key_suffix=key_suffix)
     try:
-        await handler(batch)
+        called = handler(batch)
+        seen = desk.observed
+        await (called if seen is None else seen.consume(consumer, events, called))
         if _is_cancelled():  # a handler that swallows that must not keep the app open
             raise asyncio.CancelledError
     except asyncio.CancelledError as error:

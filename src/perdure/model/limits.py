@@ -170,6 +170,21 @@ resident_runs_default = 5_000
 lease_us_default = 30 * 1_000_000
 # Five life signs in less than a second would be lost to any busy machine.
 lease_us_min = 1_000_000
+# What tells the numbers of one metric apart, such as steps: names from code. What is made from data by mistake is
+# counted as `other` from there on.
+metric_series_max = 1_000
+# How long the store is asked for gauges: an endpoint must answer, and an exporter has a timeout of its own.
+gauges_s = 2
+# Traces that one span of a consumer's batch is linked to: what OpenTelemetry keeps of one span by default, and less.
+span_links_max = 100
+# Runs whose last span is remembered, so that the next one is linked to it, and causes of which the same is true.
+spans_known_max = 10_000
+# What a span has of a payload, if it is to have any.
+span_payload_chars_max = 4_096
+# Fields that `App(redact=…)` names: each is looked for in every text that is told.
+redacted_names_max = 256
+# Keys of one such name, one right inside the other; two say which is meant.
+redacted_keys_max = 8
 # What one process tells the others of a commit: a notification of Postgres has 7,999 bytes. More goes as several.
 hint_bytes_max = 7_900
 # Runs and consumers of each kind that a hint names: as many as a commit has ops. What is more is found by looking.

@@ -243,7 +243,9 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     events: the ledger has grown, up to the position `at`. Only from another process: here each commit shows it.
     look: another process has done something that nobody told of. Likewise.
 
-    From another process it is a hint, without completion and run: whoever it is for looks at what is stored.
+    For who counts, the wake that comes of a wait that has ended has its completion, whomever it is for, and the one of
+    a run that was made has its workflow. From another process it is a hint, without any of this and without the run:
+    whoever it is for looks at what is stored.
     """
 
     kind: Literal[
@@ -271,6 +273,7 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     cancel: bool = False
     lost: bool = False  # the owner owns it no longer
     run: RunRecord | None = None  # of an ended run
+    made: str | None = None  # the workflow of a run that was made, and that nobody owns yet
 
 
 Answer = Delivered | Buffered | Queued | Emitted | Decided

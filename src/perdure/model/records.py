@@ -159,6 +159,9 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
     recorded_at: int
     attempt: int = 1
     taken_id: str | None = None  # of the signal, item or event that ended a wait
+    # For who counts, of a wait that was ended from outside: by what kind of condition, and since when it was open.
+    by: str | None = None
+    opened_at: int = 0
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -60,6 +60,11 @@ def check_emitted(value: object) -> str:
     return topic
 
 
+def is_engines(topic: str) -> bool:
+    """Whether only the engine tells it."""
+    return topic.partition(".")[0] in RESERVED or topic in APPROVAL_FACTS
+
+
 def parse_pattern(text: object) -> "Pattern":
     """A pattern, checked. A text without wildcards is a pattern that matches itself only."""
     name = check_name("pattern", text)

@@ -14,6 +14,7 @@ class Owner(Protocol):
 
     run_id: str
     trace: str | None
+    replaying: bool
 
     @property
     def workflow(self) -> Any: ...

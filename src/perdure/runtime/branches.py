@@ -260,7 +260,7 @@ def _unwind(branch: Branch) -> None:
 
 def broken(run_id: str, error: Exception) -> PerdureError:
     """What parks a run on which the engine itself failed: it must never hang, nor take others with it."""
-    log.error("run %r broke the engine", run_id, exc_info=error)
+    log.error("run %r broke the engine", run_id, exc_info=error, extra={"run_id": run_id})
     return PerdureError(f"the engine failed on this run: {type(error).__name__}: {error}")
 
 

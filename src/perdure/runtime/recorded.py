@@ -17,6 +17,7 @@ from perdure.model import limits
 from perdure.model.origins import origins_of
 from perdure.model.records import Completion, RunRecord, StepRecord, branch_of
 from perdure.model.status import TERMINAL
+from perdure.observing.spans import Turn
 from perdure.runtime.branches import Branches, broken
 from perdure.runtime.calls import (
     ContinueCall,
@@ -58,11 +59,13 @@ class Recorded(Branches):
         "now",
         "replaying",
         "retries",
+        "turn",
     )  # fmt: skip
 
     def __init__(self, run: RunRecord, steps: list[StepRecord]) -> None:
         super().__init__(run.run_id)
         self.now = run.created_at
+        self.turn: Turn | None = None  # who watches, if somebody does
         self.replaying = bool(steps)
         self.retries = sum(one.kind == "retry" for one in steps) if steps else 0
         self._history: History | None = History(steps) if steps else None
@@ -313,6 +316,8 @@ class Recorded(Branches):
             return
         if isinstance(call, WaitCall):
             call.branch.received = call.received(done) or call.branch.received
+            if self.turn is not None:
+                self.turn.hears(call, done)
         self._leave(call, done.recorded_at or 0)
         self._let_run(call.branch, value, error)
 

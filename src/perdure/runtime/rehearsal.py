@@ -60,6 +60,9 @@ def _wrong_end(run: RunRecord, stage: "_Stage", execution: Execution) -> Perdure
 class _Stage:
     """Plays the worker: takes everything, does nothing."""
 
+    worker_id = ""
+    counts = spans = None  # nobody watches
+
     def __init__(self, registry: Registry, deps: tuple[object, ...], now: int) -> None:
         self.registry = registry
         self.end: ops.Finish | None = None

@@ -19,6 +19,7 @@ from perdure.model.codec import Unencodable
 from perdure.model.ops import StepDone
 from perdure.model.policy import next_delay_us
 from perdure.model.records import RunRecord
+from perdure.observing.spans import Open, Spans
 from perdure.observing.speaking import current_step
 from perdure.registry import Step
 from perdure.runtime.calls import StepCall
@@ -78,9 +79,10 @@ _first_to_publish = threading.Lock()
 class Current:
     """What runs in a context: emptied when the body has ended, whoever still holds it."""
 
-    __slots__ = ("beat", "call", "outgoing")
+    __slots__ = ("beat", "call", "outgoing", "span")
 
     def __init__(self) -> None:
+        self.span: Open | None = None  # of whom somebody watches
         self.call: StepCall[Any] | None = None
         self.beat: Callable[[], None] | None = None
         self.outgoing: Outgoing | None = None  # made when something is published
@@ -141,7 +143,9 @@ class Bodies:
         die: Callable[[], float],
         threads: int,
         give_birth: Callable[[RunRecord, tuple[Any, ...]], None],
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._clock = clock
         self._die = die
         self._give_birth = give_birth
@@ -222,6 +226,8 @@ class Bodies:
                 untouched = contextvars.copy_context()
                 call.task = runner
                 started_at = self._clock.now()
+                if self._spans is not None:
+                    current.span = self._spans.enter(self._spans.open_step(call))
                 rest = self._begin_body(call, current, started_at)
                 if rest is not None:
                     await self._await_rest(call, current, started_at, rest)
@@ -282,6 +288,7 @@ class Bodies:
                 raise
             except BaseException as raised:
                 if isinstance(raised, asyncio.CancelledError) and self._is_closing_on(call):
+                    self._end_span(current, None)
                     raise
                 # The step's own doing, unless it was cancelled: then nobody hears of it.
                 error = raised
@@ -317,6 +324,7 @@ class Bodies:
         call.task = None
         current.call = current.beat = None
         if call.cancelled:
+            self._end_span(current, None)
             return
         if current.outgoing is not None and error is None:
             error = current.outgoing.failure
@@ -327,6 +335,7 @@ class Bodies:
                 error = refused
         if error is not None:
             done = self.failed(call, error, started_at)
+            self._end_span(current, done, error)
             final = done.state == "failed"
             rebuilt = step_error(call.step, call.path, done.error or "") if final else None
             call.owner.on_body(call, done, None, rebuilt)
@@ -342,7 +351,16 @@ class Bodies:
             recorded_at=self._clock.now(),
             facts=call.facts(text, None),
         )
+        self._end_span(current, done)
         call.owner.on_body(call, done, value, None)
+
+    def _end_span(
+        self, current: Current, done: StepDone | None, error: BaseException | None = None
+    ) -> None:
+        """Before the run goes on: what comes of that is none of the step's affair."""
+        if current.span is not None and self._spans is not None:
+            self._spans.end_step(current.span, done, error)
+            current.span = None
 
     async def _bounded(self, call: StepCall[Any], current: Current) -> Any:
         step = call.step

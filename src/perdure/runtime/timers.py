@@ -10,14 +10,19 @@ from perdure.alarm import Alarm
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model import limits, ops
 from perdure.model.clock import Clock
+from perdure.observing.counts import Counts
 from perdure.service import Service
 
 
 class Timers(Service):
     """Fires what is due."""
 
-    def __init__(self, coordinator: Coordinator, clock: Clock) -> None:
+    def __init__(
+        self, coordinator: Coordinator, clock: Clock, counts: Counts | None = None
+    ) -> None:
         super().__init__()
+        self._counts = counts
+        self._next_at: int | None = None  # the earliest that was noted, for who counts
         self._coordinator = coordinator
         self._clock = clock
         self._due = asyncio.Event()
@@ -34,6 +39,8 @@ class Timers(Service):
     def note(self, at: int) -> None:
         """A deadline was set somewhere: make sure to be awake then."""
         self._alarm.set(at)
+        if self._counts is not None:
+            self._next_at = at if self._next_at is None else min(at, self._next_at)
 
     @property
     def idle(self) -> bool:
@@ -51,7 +58,11 @@ class Timers(Service):
 
     async def _fire(self) -> None:
         while True:
+            due_at, self._next_at = self._next_at, None
             fired = await self._coordinator.submit(ops.FireTimers(limit=limits.batch_ops_max))
+            if self._counts is not None and due_at is not None and fired.count:
+                late_us = max(0, self._clock.now() - due_at)
+                self._counts.timer_lateness.add(late_us / 1_000_000)
             if fired.next_at is None:
                 return
             if fired.next_at > self._clock.now() or fired.count == 0:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from perdure.coordinator.coordinator import Coordinator
 from perdure.model.clock import Clock
 from perdure.model.ops import Op, RecordStep, StepDone
+from perdure.model.outcomes import Advanced
+from perdure.observing.spans import Spans
 from perdure.observing.speaking import current_step
 from perdure.runtime.calls import TransactionCall
 from perdure.runtime.failures import step_error
@@ -35,7 +37,10 @@ class _Attempt(NamedTuple):
 class Transactions:
     """Runs transactional steps for one worker."""
 
-    def __init__(self, coordinator: Coordinator, clock: Clock, failed: Failed) -> None:
+    def __init__(
+        self, coordinator: Coordinator, clock: Clock, failed: Failed, spans: Spans | None = None
+    ) -> None:
+        self._spans = spans
         self._coordinator = coordinator
         self._clock = clock
         self._failed = failed
@@ -56,7 +61,10 @@ class Transactions:
             alarm = loop.call_later(step.timeout_us / 1_000_000, call.time_out)
         attempt = _Attempt(call, self._clock.now(), own, alarm)
         self._under_way.add(call)
-        body = _coroutine(call, own) if step.is_async else _function(call, own)
+        if self._spans is not None:
+            own.span = self._spans.open_step(call)
+        make_body = _coroutine if step.is_async else _function
+        body = make_body(call, own, self._spans)
         call.work = self._coordinator.transact(
             body, lambda result: self._record(attempt, result), self._on_end, attempt
         )
@@ -108,28 +116,45 @@ class Transactions:
             case Withdrawn() if call.timed_out and not call.cancelled:
                 self._fail(attempt, TimeoutError())
             case Withdrawn():
+                self._end_span(attempt, None)
                 if not self._closing:
                     call.owner.on_transaction(call, None, None)
             case _:
+                self._end_span(attempt, op.steps[0] if isinstance(outcome, Advanced) else None)
                 call.owner.on_transaction(call, op, outcome)
 
     def _fail(self, attempt: _Attempt, error: BaseException) -> None:
         call = attempt.call
         done = self._failed(call, error, attempt.started_at)
+        self._end_span(attempt, done, error)
         final = done.state == "failed"
         rebuilt = step_error(call.step, call.path, done.error or "") if final else None
         call.owner.on_rolled_back(call, done, rebuilt)
 
+    def _end_span(
+        self, attempt: _Attempt, done: StepDone | None, error: BaseException | None = None
+    ) -> None:
+        if attempt.own.span is not None and self._spans is not None:
+            self._spans.end_step(attempt.own.span, done, error)
 
-def _function(call: TransactionCall[Any], own: Current) -> Callable[[Any], Any]:
+
+def _function(
+    call: TransactionCall[Any], own: Current, spans: Spans | None
+) -> Callable[[Any], Any]:
     context = contextvars.copy_context()
     context.run(current_step.set, own)
+    if spans is not None:
+        context.run(spans.enter, own.span)
     return lambda connection: context.run(call.step.function, connection, *call.args, **call.kwargs)
 
 
-def _coroutine(call: TransactionCall[Any], own: Current) -> Callable[[Any], Any]:
+def _coroutine(
+    call: TransactionCall[Any], own: Current, spans: Spans | None
+) -> Callable[[Any], Any]:
     async def body(connection: Any) -> Any:
         current_step.set(own)  # of the task that it is run in, which is its own
+        if spans is not None:
+            spans.enter(own.span)
         return await call.step.function(connection, *call.args, **call.kwargs)
 
     return body

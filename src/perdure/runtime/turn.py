@@ -31,6 +31,8 @@ from perdure.model.records import (
     StepRecord,
     branch_of,
 )
+from perdure.observing.counts import Counts
+from perdure.observing.spans import Spans
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.branches import Branch, broken
 from perdure.runtime.called import unseen
@@ -57,6 +59,13 @@ class Host(Protocol):
     """What an execution needs of its worker."""
 
     registry: Registry
+
+    @property
+    def worker_id(self) -> str: ...
+    @property
+    def counts(self) -> Counts | None: ...
+    @property
+    def spans(self) -> Spans | None: ...
 
     def post(self, op: ops.Op[Any], done: Callable[[Any, Any, Any], None], extra: Any) -> None: ...
     def time(self) -> int: ...
@@ -128,6 +137,8 @@ class Execution(Recorded):
         self._unsaved: tuple[ops.StepDone, ...] = ()
         self._heir: Execution | None = None
         self._quiet: asyncio.Event | None = None
+        if host.spans is not None:
+            self.turn = host.spans.turn(self, len(steps))
 
     def _time(self) -> int:
         return self.host.time()
@@ -140,6 +151,8 @@ class Execution(Recorded):
         """Start the code and replay what is recorded; then act on what is new."""
         if carried is not None:
             self._bodies, self._spare = carried.hand_over(self)
+        if self.turn is not None:
+            self.turn.begins(self, self._input)
         try:
             args = self.workflow.args.decode(self._input) if args is None else args
         except BadPayload as error:
@@ -251,6 +264,8 @@ class Execution(Recorded):
     def on_transaction(self, call: TransactionCall[Any], op: Any, outcome: Any) -> None:
         """A transaction has ended, in the order of commits: with its record, with none, or withdrawn (no outcome)."""
         self._end_transaction(call)
+        if self.host.counts is not None and isinstance(outcome, Advanced):
+            self.host.counts.advanced(self.workflow.name, op, outcome)
         if self.dead:
             self._tell_quiet()
         elif isinstance(outcome, Advanced):
@@ -488,11 +503,15 @@ class Execution(Recorded):
 
     def _post(self, op: ops.TurnOp, then: Callable[[], None] | None = None) -> None:
         self.outstanding += 1
+        if self.turn is not None:
+            self.turn.posts(self, op)
         # No bound method and no closure: what lives as long as the commit, the collector walks through.
         self.host.post(op, _on_ack, self if then is None else (self, then))
 
     def _answered(self, op: ops.TurnOp, outcome: Any, then: Callable[[], None] | None) -> None:
         self.outstanding -= 1
+        if self.host.counts is not None and isinstance(outcome, Advanced):
+            self.host.counts.advanced(self.workflow.name, op, outcome)
         if self.dead:
             if not isinstance(outcome, Advanced):
                 self._keep(op)  # for the heir, which is loaded when nothing is outstanding any more
@@ -518,6 +537,8 @@ class Execution(Recorded):
     ) -> None:
         if self._patches is not None and self._patches.pending:
             self._patches.committed(op.steps)
+        if self.turn is not None:
+            self.turn.answered(op, outcome)
         if outcome.revision != self.revision and not outcome.paused:
             # Another process changed the run and its hint has not reached us. The op stands; what we hold
             # does not.
@@ -560,6 +581,8 @@ class Execution(Recorded):
 
     def _run(self, call: StepCall[Any]) -> None:
         self._bodies[call.path] = call
+        if self.turn is not None:
+            self.turn.goes_on(self)
         if isinstance(call, TransactionCall):
             # It is recorded by itself, so it counts as an op: nobody reads the history anew before it is decided.
             self.outstanding += 1
@@ -628,6 +651,8 @@ class Execution(Recorded):
         if self.dead:
             return
         self.dead = True
+        if self.turn is not None:
+            self.turn.leaves()
         leaves = [one.branch for one in self._standing.values()]
         if self._continue is not None:
             leaves.append(self._continue.branch)

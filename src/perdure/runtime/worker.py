@@ -23,6 +23,7 @@ from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
 from perdure.model.outcomes import Advanced, Counted, Fenced, Moved, Started, Wake
 from perdure.model.records import RunRecord, ScheduleRecord, StepRecord
+from perdure.observing.observation import Observation
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.called import Called
 from perdure.runtime.lease import Lease
@@ -70,8 +71,11 @@ class Worker(Service):
         schedules: Sequence[ScheduleRecord] = (),
         declared_pools: Sequence[tuple[str, str | None]] = (),
         pools: frozenset[str] | None = None,
+        observed: Observation | None = None,
     ) -> None:
         super().__init__()
+        self.counts = None if observed is None else observed.counts
+        self.spans = None if observed is None else observed.spans
         self.registry = registry
         self.check_filter = check_filter
         self._lease = Lease(store, coordinator, ids, lease_s, self._on_lost_lease, registry.keys)
@@ -103,12 +107,12 @@ class Worker(Service):
         self._fanning_out = 0
         self._looking = False  # for what others did to busy runs
         self._taken: dict[str, int] = {}  # runs that a fan-out has given us, by their revision
-        self._bodies = Bodies(clock, die, threads, self._give_birth)
-        self.timers = Timers(coordinator, clock)
+        self._bodies = Bodies(clock, die, threads, self._give_birth, self.spans)
+        self.timers = Timers(coordinator, clock, self.counts)
         self.schedules = Schedules(coordinator, clock, registry, schedules)
         self.lines = Lines(coordinator, clock, registry.keys, declared_pools, pools)
         self.outbox = Outbox(store, coordinator, clock)
-        self._transactions = Transactions(coordinator, clock, self._bodies.failed)
+        self._transactions = Transactions(coordinator, clock, self._bodies.failed, self.spans)
         self._called = Called(store, self._on_seen)
         self.recovery = Recovery(
             store, coordinator, self._lease, jitter, poll_s, registry.keys, self._pools
@@ -441,7 +445,8 @@ class Worker(Service):
     ) -> None:
         workflow = self.registry.find(run.workflow, run.version)
         if workflow is None:
-            log.error("claimed run %r of unknown workflow %r", run.run_id, run.workflow)
+            about = {"run_id": run.run_id, "workflow": run.workflow}
+            log.error("claimed run %r of unknown workflow %r", *about.values(), extra=about)
             release = ops.Release(run_id=run.run_id, fence=run.fence, revision=run.revision)
             self.post(release, _ignore)
             return
@@ -678,6 +683,11 @@ class Worker(Service):
     @property
     def resident_runs(self) -> int:
         return len(self._executions)
+
+    @property
+    def active_runs(self) -> int:
+        """Of those, runs that go on just now."""
+        return len(self._executions) - len(self._parked)
 
 
 def _ignore(op: Any, outcome: Any, extra: Any) -> None:

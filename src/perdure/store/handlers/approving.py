@@ -101,7 +101,7 @@ def _close(
     payload = msgspec.Raw((op.payload or "null").encode())
     verdict = Verdict(op.choice, payload, op.by, op.comment, tables.now, op.link_id)
     winner, value = asking.condition_ix(watcher), _encode(verdict).decode()
-    if not ending.resolve(tables, run, watcher.path, winner=winner, value=value):
+    if not ending.resolve(tables, run, watcher.path, "approval", winner=winner, value=value):
         raise AssertionError(f"nobody waits at {watcher.path!r} of run {run.run_id!r}")
     told = {
         **asking.about(run, watcher.path, asks),

@@ -21,6 +21,7 @@ from perdure.model.records import (
     ItemRecord,
     RunRecord,
     StepRecord,
+    WatcherKind,
     WatcherRecord,
 )
 from perdure.model.status import TERMINAL
@@ -43,7 +44,7 @@ log = logging.getLogger("perdure.store")
 # --- a wait ---
 
 
-def completion_of(step: StepRecord) -> Completion:
+def completion_of(step: StepRecord, by: WatcherKind | None = None) -> Completion:
     """What a decided step tells its owner."""
     return Completion(
         step.path,
@@ -56,6 +57,8 @@ def completion_of(step: StepRecord) -> Completion:
         step.recorded_at or 0,
         step.attempt,
         step.taken_id,
+        by,
+        step.started_at,
     )
 
 
@@ -63,6 +66,7 @@ def resolve(
     tables: Tables,
     run: RunRecord,
     path: str,
+    by: WatcherKind,
     *,
     winner: int | None,
     value: str | None = None,
@@ -72,14 +76,16 @@ def resolve(
     item: ItemRecord | None = None,
     taker: Taker | None = None,
 ) -> StepRecord | None:
-    """End an open wait of `run` from outside: winner and value, losers' watchers, the run's move.
+    """End an open wait of `run` from outside, `by` a condition of that kind: winner and value, losers' watchers, the
+    run's move.
 
     Gives the decided step. None when there is no such wait: its watchers were left over, which no op does. They go,
     and whoever acts on many waits at once goes on with the others.
     """
     step = tables.step(run.run_id, run.generation, path)
     if step is None or step.state != "open":
-        log.error("run %r is watched at %r and does not wait there", run.run_id, path)
+        about = {"run_id": run.run_id, "path": path}
+        log.error("run %r is watched at %r and does not wait there", *about.values(), extra=about)
         tables.delete_watchers(run.run_id, path)
         return None
     step = replace(
@@ -98,7 +104,7 @@ def resolve(
     if asking.may_ask(step):
         asking.end(tables, run, step)
     tables.delete_watchers(run.run_id, path)
-    awaken(tables, run, completion_of(step), taker)
+    awaken(tables, run, completion_of(step, by), taker)
     return step
 
 
@@ -123,6 +129,7 @@ def deliver_event(
         tables,
         run,
         watcher.path,
+        "topic",
         winner=watcher.ix,
         value=event.payload if error is None else None,
         state="done" if error is None else "failed",
@@ -224,7 +231,7 @@ def _ask_to_stop(tables: Tables, run: RunRecord, reason: str | None) -> Steered:
         # for a slot either.
         end_run(tables, replace(run, cancel_requested=True), "cancelled", reason=reason)
         return Steered(run.run_id, "cancelled", True)
-    asked = {"cancel_requested": True, "reason": reason, "pause_requested": False}
+    asked: dict[str, Any] = {"cancel_requested": True, "reason": reason, "pause_requested": False}
     if run.status in ("ready", "paused"):
         # Also before its time, if it was to start later: its code runs up to the first wait, and is told.
         run = make_ready(tables, run, revision=run.revision + 1, **asked)
@@ -287,7 +294,7 @@ def _tell_waiters(tables: Tables, run: RunRecord, watchers: list[WatcherRecord])
         if waiter is not None and ended is not None and in_time:
             waiter = catch_up(tables, waiter)
             if waits_at(tables, waiter, watcher.path):
-                resolve(tables, waiter, watcher.path, **ended)
+                resolve(tables, waiter, watcher.path, "run", **ended)
 
 
 def cancel_is_ahead(tables: Tables, run: RunRecord) -> bool:

@@ -141,21 +141,25 @@ def is_limited(tables: Tables, pool: str) -> bool:
     return pool != "" and not limits_of(tables.pool(pool)).are_none
 
 
-def make_ready(tables: Tables, run: RunRecord, **changes: Any) -> RunRecord:
+def make_ready(
+    tables: Tables, run: RunRecord, completion: Completion | None = None, **changes: Any
+) -> RunRecord:
     """Hand a run to whichever worker claims it next; in a pool with limits it stands in line first."""
     at = tables.now if run.line_at is None else min(run.line_at, tables.now)
-    return let_go(tables, run, at, status="ready", owner=None, fence=0, **changes)
+    return let_go(tables, run, at, completion, status="ready", owner=None, fence=0, **changes)
 
 
-def let_go(tables: Tables, run: RunRecord, at: int, **changes: Any) -> RunRecord:
+def let_go(
+    tables: Tables, run: RunRecord, at: int, completion: Completion | None = None, **changes: Any
+) -> RunRecord:
     """Let a run be claimed from then on, or stand in line from then on, if its pool has limits: without a slot."""
     later_at = at if at > tables.now else 0
     if is_limited(tables, run.pool):
         run = move(tables, run, **changes, ready_at=None, line_at=at)
-        tables.wakes.append(Wake("line", run.pool, at=later_at))
+        tables.wakes.append(Wake("line", run.pool, completion=completion, at=later_at))
     else:
         run = move(tables, run, **changes, ready_at=at, line_at=None, admitted=True)
-        tables.wakes.append(Wake("ready", run.run_id, at=later_at))
+        tables.wakes.append(Wake("ready", run.run_id, completion=completion, at=later_at))
     return run
 
 
@@ -168,7 +172,9 @@ class Taker:
         self._pools = claim.pools
         self._room = claim.limit
 
-    def take(self, tables: Tables, run: RunRecord, revision: int) -> RunRecord | None:
+    def take(
+        self, tables: Tables, run: RunRecord, revision: int, completion: Completion | None
+    ) -> RunRecord | None:
         """The run, claimed; None if it is not for this worker."""
         if run.owner is not None or not self._room:
             return None
@@ -181,7 +187,7 @@ class Taker:
         self._room -= 1
         owner, fence = self._claim.worker_id, self._claim.fence
         run = move(tables, run, status="running", owner=owner, fence=fence, revision=revision)
-        tables.wakes.append(Wake("claimed", run.run_id, owner, revision=revision))
+        tables.wakes.append(Wake("claimed", run.run_id, owner, completion, revision))
         return run
 
 
@@ -201,14 +207,14 @@ def awaken(
     changes: dict[str, Any] = {"revision": run.revision + 1}
     if run.status in PARKED:
         if _is_anybodys(tables, run):
-            return _give_away(tables, run, taker)
+            return _give_away(tables, run, completion, taker)
         changes["status"] = "running"
         if run.owner != tables.worker_id:
             # From then on anybody may claim it, unless the owner has said by an op that it goes on.
             changes["ready_at"] = tables.now + tables.sticky_us
             tables.wakes.append(Wake("ready", run.run_id, at=tables.now + tables.sticky_us))
     run = move(tables, run, **changes)
-    if run.owner is not None:
+    if run.owner is not None or completion is not None:
         tables.wakes.append(
             Wake(
                 "control" if completion is None else "news",
@@ -230,14 +236,16 @@ def _is_anybodys(tables: Tables, run: RunRecord) -> bool:
     return is_limited(tables, run.pool)
 
 
-def _give_away(tables: Tables, run: RunRecord, taker: Taker | None) -> RunRecord:
+def _give_away(
+    tables: Tables, run: RunRecord, completion: Completion | None, taker: Taker | None
+) -> RunRecord:
     """A parked run goes on with whoever takes it; an owner that nobody can call has lost it."""
     revision = run.revision + 1
-    taken = None if taker is None else taker.take(tables, run, revision)
+    taken = None if taker is None else taker.take(tables, run, revision, completion)
     if taken is not None:
         return taken
     tell_loss(tables, run, revision)
-    return make_ready(tables, run, revision=revision)
+    return make_ready(tables, run, completion, revision=revision)
 
 
 def tell_loss(tables: Tables, run: RunRecord, revision: int) -> None:

@@ -197,6 +197,6 @@ def _let_live(tables: Tables, run: RunRecord, steps: Iterable[StepRecord]) -> No
         if step.state == "retrying":
             watch_retry(tables, run, step)
     if run.line_at is not None:
-        tables.wakes.append(Wake("line", run.pool, at=run.line_at))
+        tables.wakes.append(Wake("line", run.pool, at=run.line_at, made=run.workflow))
     else:
-        tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0))
+        tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0, made=run.workflow))

@@ -76,9 +76,9 @@ def _start_new(tables: Tables, op: ops.StartRun) -> Started:
         watch_over(tables, run, run.position)
     tell(tables, run, "workflow.run_started", {"version": run.version})
     if run.line_at is not None:
-        tables.wakes.append(Wake("line", run.pool, at=run.line_at))
+        tables.wakes.append(Wake("line", run.pool, at=run.line_at, made=run.workflow))
     elif run.status == "ready":
-        tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0))
+        tables.wakes.append(Wake("ready", run.run_id, at=run.ready_at or 0, made=run.workflow))
     return Started(run, True)
 
 

@@ -258,7 +258,13 @@ def _deliver(
     tables: Tables, run: RunRecord, op: ops.SendSignal, watcher: WatcherRecord
 ) -> Delivered:
     if not ending.resolve(
-        tables, run, watcher.path, winner=watcher.ix, value=op.payload, taken_id=op.signal_id
+        tables,
+        run,
+        watcher.path,
+        "signal",
+        winner=watcher.ix,
+        value=op.payload,
+        taken_id=op.signal_id,
     ):
         raise AssertionError(f"nobody waits at {watcher.path!r} of run {run.run_id!r}")
     told = {"signal_id": op.signal_id, "name": op.name, "path": watcher.path}

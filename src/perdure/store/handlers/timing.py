@@ -57,7 +57,8 @@ def time_out(
 ) -> None:
     """End a wait by its deadline; `watchers` are all that it has."""
     names = [one.target for one in watchers if one.kind == "signal"]
-    step = ending.resolve(tables, run, watcher.path, winner=watcher.deadline_ix, value="null")
+    ix = watcher.deadline_ix
+    step = ending.resolve(tables, run, watcher.path, "timer", winner=ix, value="null")
     if step is None or taking.decode_spec(step.wait or "").handles_timeout:
         return
     for name in names:

@@ -184,6 +184,7 @@ def offer_item(tables: Tables, item: ItemRecord) -> WatcherRecord | None:
             tables,
             run,
             watcher.path,
+            "queue",
             winner=watcher.ix,
             value=item.payload,
             taken_id=item.item_id,

@@ -1,9 +1,24 @@
 """Who owns a run: claims, what a worker knows, release, and the owner that stays with a parked run."""
 
+import pytest
+
 from perdure.model.outcomes import Advanced, Delivered, Fenced, Moved
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
-from perdure.testing.conformance.words import HOUR, WORKER, done, signal, sleep, wait
+from perdure.testing.conformance.words import (
+    HOUR,
+    WORKER,
+    WORKFLOW,
+    approval,
+    done,
+    queue,
+    run,
+    signal,
+    sleep,
+    timer,
+    topic,
+    wait,
+)
 
 
 class TestClaiming(Subject):
@@ -134,6 +149,62 @@ class TestOwners(Subject):
         assert (woken.status, woken.owner, woken.fence) == ("ready", None, 0)
         assert woken.revision == run.revision + 1
         assert {wake.kind for wake in d.heard[-1].wakes} >= {"ready"}
+
+    @pytest.mark.parametrize("how", ["at home", "elsewhere", "released", "ready by another"])
+    async def test_a_wait_that_ends_is_told_once_with_what_it_ended_by(
+        self, d: Driver, how: str
+    ) -> None:
+        """Whoever owns the run: so that it can be counted."""
+        d.store.worker_id = "worker-2" if how == "elsewhere" else WORKER
+        await d.start("r1")
+        waits = wait("w", signal("go"), timer("1h")), wait("v", signal("other"), topic("paid"))
+        await d.suspend("r1", *waits, release=how in ("released", "ready by another"))
+        opened_at = d.clock.now()
+        if how == "ready by another":
+            await d.emit("paid")
+        d.advance("1s")
+        await d.signal("r1", "go")
+        told = [one.completion for one in d.heard[-1].wakes if one.completion is not None]
+        facts = [(one.path, one.by, one.opened_at, one.recorded_at) for one in told]
+        assert facts == [("w", "signal", opened_at, d.clock.now())]
+
+    async def test_what_ends_a_wait_is_told_by_its_kind(self, d: Driver) -> None:
+        conditions = {
+            "topic": topic("paid"),
+            "queue": queue("jobs"),
+            "timer": timer("1h"),
+            "run": run("target"),
+            "approval": approval(),
+        }
+        await d.start("target")
+        for kind, condition in conditions.items():
+            await d.start_waiting(f"r-{kind}", condition)
+        await d.emit("paid")
+        await d.put("jobs")
+        await d.finish("target")
+        await d.decide("r-approval")
+        d.advance("1h")
+        await d.fire()
+        ended = [
+            one.completion.by
+            for applied in d.heard
+            for one in applied.wakes
+            if one.completion is not None
+        ]
+        assert sorted(filter(None, ended)) == sorted(conditions)
+
+    async def test_a_run_that_was_made_is_told_with_its_workflow_unless_it_is_owned(
+        self, d: Driver
+    ) -> None:
+        await d.start("owned")
+        assert [one.made for one in d.heard[-1].wakes] == [None] * len(d.heard[-1].wakes)
+        await d.start("ready", owner=None)
+        await d.start("later", start_at=d.clock.now() + HOUR)
+        await d.record_send("owned", "start", d.start_op("child", owner=None), kind="start")
+        made = [[one.made for one in applied.wakes if one.made] for applied in d.heard[-3:]]
+        assert made == [[WORKFLOW]] * 3
+        await d.start("ready", owner=None)  # found
+        assert [one.made for one in d.heard[-1].wakes] == []
 
     async def test_the_owner_elsewhere_learns_that_its_parked_run_was_woken(
         self, d: Driver

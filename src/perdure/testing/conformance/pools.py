@@ -135,7 +135,7 @@ class TestSlots(Subject):
         run = started.run
         assert (run.status, run.owner, run.fence, run.ready_at) == ("ready", None, 0, None)
         assert (run.line_at, run.admitted) == (d.clock.now(), False)
-        assert line_wakes(d) == [Wake("line", POOL, at=d.clock.now())]
+        assert line_wakes(d) == [Wake("line", POOL, at=d.clock.now(), made=WORKFLOW)]
         assert (await d.claim()).runs == ()
         assert await d.admit(POOL) == Admitted(1)
         assert [one.run_id for one in (await d.claim()).runs] == ["r1"]
@@ -185,7 +185,7 @@ class TestSlots(Subject):
         await d.set_pool(POOL, limit=1)
         at = d.clock.now() + HOUR
         await d.start("late", pool=POOL, start_at=at, priority=9)
-        assert line_wakes(d) == [Wake("line", POOL, at=at)]
+        assert line_wakes(d) == [Wake("line", POOL, at=at, made=WORKFLOW)]
         await queue_up(d, "now")
         assert await let_through(d) == ["now"]
         await run_once(d, "now")

@@ -1,0 +1,198 @@
+"""Answers for those who may not see all: without the fields that the app redacts (`App(redact=…)`).
+
+Only what holds users' data is touched. Which fields of which answers these are is said here, once; a test asks of every
+field that it was thought of. A text that may quote a value, such as a reason, loses what it shows of a hidden field.
+Knows nothing of a web framework, and asks no store.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.approvals import ApprovalInfo
+from perdure.http import wire
+from perdure.http.problems import Problem
+from perdure.inspecting.catalogue import ChannelInfo, SignalInfo, WorkflowInfo
+from perdure.ledger.health import ConsumerHealth, Health
+from perdure.model.events import Event
+from perdure.model.topics import is_engines
+from perdure.observing.redaction import Redaction
+from perdure.views import (
+    BufferedSignal,
+    ConsumerInfo,
+    DeadLetter,
+    HistoryEntry,
+    ParkedEvent,
+    QueueItem,
+    RunInfo,
+    StreamItem,
+    SubscriptionInfo,
+    Waiting,
+)
+
+# What each workflow calls its arguments, which stand in its input without names.
+Parameters = Mapping[str, Sequence[str]]
+_Show = Callable[["Redacting", Any, Any, set[str]], Any]
+
+# Steps whose value is an answer of the engine's own.
+_engines_steps: Final = frozenset(
+    {"signal", "start", "emit", "put", "publish", "cancel", "retry", "patch", "cue"}
+)
+# Verbs whose single value is users' data.
+_values: Final = frozenset({"published", "state_at", "ask"})
+
+
+class Redacting:
+    """Writes what a route answers a request that has brought `sent`. `redaction` says which fields are hidden."""
+
+    def __init__(
+        self,
+        redaction: Redaction,
+        verb: str = "",
+        sent: Any = None,
+        parameters: Parameters | None = None,
+    ) -> None:
+        self.redaction = redaction
+        self._verb = verb
+        self._sent = redaction.hidden_in(sent)
+        self._parameters = parameters or {}
+
+    def __call__(self, value: Any) -> bytes:
+        return msgspec.json.encode(self.shown(value))
+
+    def shown(self, value: Any) -> Any:
+        """The same answer without what is hidden."""
+        if isinstance(value, msgspec.Struct):
+            return self._struct(value)
+        if isinstance(value, list | tuple):
+            return [self.shown(one) for one in value]
+        return value
+
+    def _struct(self, one: Any) -> Any:
+        if isinstance(one, wire.Value) and self._verb in _values:
+            return wire.Value(self.redaction.of(one.value))
+        holds = HOLDS.get(type(one), {})
+        # What is hidden of a value may be quoted by the words beside it.
+        hidden = self._sent.union(*map(self.redaction.hidden_in, _users_data(one, holds)))
+        changed: dict[str, Any] = {}
+        for name in one.__struct_fields__:
+            value = getattr(one, name)
+            shown = holds[name](self, one, value, hidden) if name in holds else self.shown(value)
+            if shown is not value:
+                changed[name] = shown
+        return replace(one, **changed) if changed else one
+
+    def parameters(self, workflow: str) -> Sequence[str]:
+        return self._parameters.get(workflow, ())
+
+
+# --- what a field holds ---
+
+
+def _data(to: Redacting, one: Any, value: Any, hidden: set[str]) -> Any:
+    """Anything that users have sent."""
+    return to.redaction.of(value)
+
+
+def _text(to: Redacting, one: Any, value: Any, hidden: set[str]) -> Any:
+    """Words, or several of them, that may quote what users have sent."""
+    if isinstance(value, str):
+        return to.redaction.text(value, hidden)
+    return value if value is None else [to.redaction.text(each, hidden) for each in value]
+
+
+def _schema(to: Redacting, one: Any, value: Any, hidden: set[str]) -> Any:
+    return to.redaction.schema(value)
+
+
+def _error(to: Redacting, one: Any, value: Any, hidden: set[str]) -> Any:
+    """A stored failure: its words, its traceback, and arguments as JSON."""
+    if value is None:
+        return None
+    return {name: _text_or_same(to, each, hidden) for name, each in value.items()}
+
+
+def _text_or_same(to: Redacting, value: Any, hidden: set[str]) -> Any:
+    return to.redaction.text(value, hidden) if isinstance(value, str) else value
+
+
+def _facts(to: Redacting, one: Any, value: Any, hidden: set[str]) -> Any:
+    """What a problem knows: attributes of an error, which are words and lists of words."""
+    return {name: _fact(to, each, hidden) for name, each in value.items()}
+
+
+def _fact(to: Redacting, fact: Any, hidden: set[str]) -> Any:
+    if isinstance(fact, list):
+        return [_fact(to, one, hidden) for one in fact]
+    return to.redaction.text(fact, hidden) if isinstance(fact, str) else to.redaction.of(fact)
+
+
+def _payload(to: Redacting, event: Event, value: Any, hidden: set[str]) -> Any:
+    """What an event says. Of the engine's own only what they quote is users' data."""
+    if not is_engines(event.type) or not isinstance(value, dict):
+        return to.redaction.of(value)
+    return {name: _engines_fact(to, name, one, hidden) for name, one in value.items()}
+
+
+def _engines_fact(to: Redacting, name: str, value: Any, hidden: set[str]) -> Any:
+    if name == "error" and isinstance(value, dict):
+        return _error(to, None, value, hidden)
+    if name == "schema":
+        return to.redaction.schema(value)
+    return to.redaction.of(value) if not isinstance(value, str) else _text(to, None, value, hidden)
+
+
+def _step_value(to: Redacting, step: HistoryEntry, value: Any, hidden: set[str]) -> Any:
+    if step.kind in _engines_steps:
+        return value
+    # What `ctx.set` shows is a field of what the run publishes.
+    return to.redaction.of(value, (step.name,) if step.kind == "set" else ())
+
+
+def _arguments(to: Redacting, line: wire.ScheduleLine, value: Any, hidden: set[str]) -> Any:
+    names = [*to.parameters(line.workflow), *("" for _ in value)]
+    return [
+        to.redaction.of(one, (name,) if name else ())
+        for one, name in zip(value, names, strict=False)
+    ]
+
+
+HOLDS: Final[dict[type, dict[str, _Show]]] = {
+    RunInfo: {"tags": _data, "reason": _text},
+    HistoryEntry: {"value": _step_value, "error": _error},
+    Waiting: {"where": _text, "reason": _text},
+    BufferedSignal: {"payload": _data},
+    QueueItem: {"payload": _data},
+    DeadLetter: {"payload": _data, "reason": _text},
+    StreamItem: {"value": _data},
+    Event: {"payload": _payload},
+    ConsumerInfo: {"reason": _text, "error": _text},
+    ConsumerHealth: {"reason": _text, "error": _text},
+    Health: {"reasons": _text},
+    SubscriptionInfo: {"where": _text, "map": _text, "key": _text},
+    ParkedEvent: {"reason": _text},
+    ApprovalInfo: {"title": _text, "description": _text, "schema": _schema, "data": _data},
+    WorkflowInfo: {"input_schema": _schema, "output_schema": _schema},
+    SignalInfo: {"schema": _schema},
+    ChannelInfo: {"schema": _schema},
+    wire.Ended: {"output": _data, "failure": _error, "reason": _text},
+    wire.ScheduleLine: {"input": _arguments, "reason": _text},
+    wire.Ready: {"reasons": _text},
+    Problem: {"detail": _text, "facts": _facts},
+}
+
+
+def _users_data(one: Any, holds: dict[str, _Show]) -> Iterator[Any]:
+    """What an answer holds that users have sent, each under its keys."""
+    match one:
+        case Event() if is_engines(one.type) and isinstance(one.payload, dict):
+            yield from (part for part in one.payload.values() if isinstance(part, dict | list))
+        case Event():
+            yield one.payload
+        case HistoryEntry():
+            if one.kind not in _engines_steps:
+                yield {one.name: one.value} if one.kind == "set" else one.value
+        case _:
+            yield from (getattr(one, name) for name, show in holds.items() if show is _data)
