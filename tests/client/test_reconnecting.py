@@ -195,7 +195,7 @@ async def test_a_write_that_something_between_has_lost_is_not_said_to_be_refused
 
 async def test_many_results_are_waited_for_at_once(place: Place) -> None:
     """Each is a request that is held: none may wait for the connection of another until it gives up."""
-    async with Client(place.url, timeout="1s") as client:
+    async with Client(place.url, timeout="10s") as client:
         runs = [await place.app.start("wait", id=f"r{count}") for count in range(150)]
         async with place.open():
             waiting = [asyncio.create_task(client.run(run.id).result()) for run in runs]

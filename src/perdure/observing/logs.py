@@ -35,6 +35,7 @@ LOGGERS: Final = tuple(
         "store.postgres",
         "store.redis",
         "store.sqlite",
+        "sync",
         "worker",
         "workflow",
     )
