@@ -43,7 +43,13 @@ import msgspec
 
 from perdure.inspecting.invariants import Parts, Wrong, ends, won, wrong_with
 from perdure.model import limits
-from perdure.model.records import DeadLetterRecord, RunRecord, SignalRecord, WatcherRecord
+from perdure.model.records import (
+    DeadLetterRecord,
+    EventRecord,
+    RunRecord,
+    SignalRecord,
+    WatcherRecord,
+)
 from perdure.model.status import LIVE, TERMINAL
 from perdure.store.base import Life, Look, RunFilter, Store
 
@@ -347,14 +353,25 @@ class Check:
                     what = f"the ledger ends at {expected - 1}, and should at {newest}"
                     yield _plain("L1", what, position=expected)
                 return
-            positions = await self._store.positions_of([one.event_id for one in page])
-            for event in page:
-                at = positions.get(event.event_id)
-                if at != event.position and await self._store.events(event.position - 1, 1):
-                    what = f"event {event.event_id} at {event.position} is found at {at} by its id"
-                    yield _plain("L5", what, position=event.position)
+            async for one in self._misfound(page):
+                yield one
             self._count("events", len(page))
             after = page[-1].position
+
+    async def _misfound(self, page: Sequence[EventRecord]) -> AsyncIterator[Found]:
+        """L5: what is not found by its id, looked at twice; what was trimmed meanwhile is gone with its id."""
+        positions = await self._store.positions_of([one.event_id for one in page])
+        suspects = [one for one in page if positions.get(one.event_id) != one.position]
+        if not suspects:
+            return
+        await asyncio.sleep(_pause_s)
+        positions = await self._store.positions_of([one.event_id for one in suspects])
+        for event in suspects:
+            at = positions.get(event.event_id)
+            there = await self._store.events(event.position - 1, 1)
+            if at != event.position and [one.position for one in there] == [event.position]:
+                what = f"event {event.event_id} at {event.position} is found at {at} by its id"
+                yield _plain("L5", what, position=event.position)
 
     async def _is_gap_gone(self, position: int) -> bool:
         """Whether what is missing was trimmed meanwhile, or is there after all."""
@@ -390,14 +407,22 @@ class Check:
     async def _items(self, counts: bool) -> AsyncIterator[Found]:
         """Q1: what queues hold is in them once, by their own count."""
         for queue, size in (await self._store.queues()).items():
-            seen, after = 0, 0
-            while page := await self._store.queue_items(queue, after, _rows_part):
-                seen, after = seen + len(page), page[-1].position
+            first, seen, last = 0, 0, 0
+            while page := await self._store.queue_items(queue, last, _rows_part):
+                first = first or page[0].position
+                seen, last = seen + len(page), page[-1].position
             if counts:
                 self._count("queue_items", seen)
-            still = (await self._store.queues()).get(queue, 0)
-            if seen != size == still:
+            if seen != size and await self._is_still(queue, size, first, last):
                 yield _plain("Q1", f"queue {queue!r} has {size} items and shows {seen}", path=queue)
+
+    async def _is_still(self, queue: str, size: int, first: int, last: int) -> bool:
+        """Whether nothing was put or taken meanwhile: items come last and go first."""
+        head = await self._store.queue_items(queue, 0, 1)
+        tail = await self._store.queue_items(queue, max(last - 1, 0), 2)
+        ends = [one.position for one in (*head, *tail)]
+        now = (await self._store.queues()).get(queue, 0)
+        return now == size and ends == ([first, last] if last else [])
 
     async def _readers(self, counts: bool) -> AsyncIterator[Found]:
         """L7, L9: cursors are within the ledger, and so is what was put aside."""
