@@ -429,7 +429,12 @@ async def test_a_run_that_missed_its_signal_goes_on_after_the_repair(world: Worl
         assert [one for one in report.findings if one.invariant != "C1"] == []
 
 
-async def test_deadlines_that_nobody_acts_on_are_told_and_acted_on(world: Worlds) -> None:
+@pytest.mark.parametrize("at_once", [1, 1000])
+async def test_deadlines_that_nobody_acts_on_are_told_and_acted_on(
+    world: Worlds, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: an op takes a bounded number of them."""
+    monkeypatch.setattr("perdure.model.limits.batch_ops_max", at_once)
     app = make_app()
     await prepare(world, app)
     async with world(app, worker=False) as stage:
