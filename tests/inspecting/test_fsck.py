@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from worlds import Worlds
 
 from perdure import App, BadValue, Context, Finding, Queue, Report, Signal, Topic, timer
+from perdure.inspecting.checking import Check
 from perdure.model.records import (
     CANCEL_ON_PATH,
     DeadLetterRecord,
@@ -428,7 +429,12 @@ async def test_a_run_that_missed_its_signal_goes_on_after_the_repair(world: Worl
         assert [one for one in report.findings if one.invariant != "C1"] == []
 
 
-async def test_deadlines_that_nobody_acts_on_are_told_and_acted_on(world: Worlds) -> None:
+@pytest.mark.parametrize("at_once", [1, 1000])
+async def test_deadlines_that_nobody_acts_on_are_told_and_acted_on(
+    world: Worlds, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: an op takes a bounded number of them."""
+    monkeypatch.setattr("perdure.model.limits.batch_ops_max", at_once)
     app = make_app()
     await prepare(world, app)
     async with world(app, worker=False) as stage:
@@ -669,6 +675,53 @@ async def test_a_busy_store_has_no_finding(world: Worlds) -> None:
             report = await stage.app.fsck()
             assert report.findings == []
             looks += 1
+        await going
+
+
+@pytest.mark.parametrize("world", ["sqlite", "postgres", "redis"], indirect=True)
+async def test_what_is_trimmed_meanwhile_is_no_finding(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.inspecting.checking._rows_part", 100)
+    app = App("memory://")
+    async with world(app, worker=False) as stage:
+        await stage.app.emit_many([("news", nth) for nth in range(1_000)])
+
+        async def trim() -> None:
+            for keep in range(1_000, 0, -5):
+                await stage.app.trim_ledger(keep=keep, force=True)
+
+        going = asyncio.create_task(trim())
+        while not going.done():
+            assert (await stage.app.fsck()).findings == []
+        await going
+
+
+@pytest.mark.parametrize("world", ["sqlite", "postgres", "redis"], indirect=True)
+async def test_a_queue_that_is_in_use_is_no_finding(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many items as before are not the same items."""
+    monkeypatch.setattr("perdure.inspecting.checking._rows_part", 1)
+    monkeypatch.setattr("perdure.inspecting.checking._pause_s", 0)
+    numbers = Queue("numbers", int)
+    app = App("memory://")
+
+    @app.workflow
+    async def take(ctx: Context) -> int:
+        return await ctx.wait(numbers)
+
+    async with world(app) as stage:
+        await asyncio.gather(*(stage.app.put(numbers, nth) for nth in range(8)))
+
+        async def use() -> None:
+            for nth in range(60):
+                await asyncio.gather(stage.app.start(take), stage.app.put(numbers, nth))
+
+        going = asyncio.create_task(use())
+        while not going.done():
+            check = Check(stage.store, lambda: 0, None)
+            assert [one async for one in check._twice(check._items)] == []
         await going
 
 

@@ -11,8 +11,8 @@ from perdure.client.transport import Transport
 from perdure.client.wording import name_of, schedule_info, untyped, workflow_fields
 from perdure.http import wire
 from perdure.inspecting.catalogue import ChannelInfo, WorkerInfo, WorkflowInfo
-from perdure.inspecting.checking import Report
 from perdure.inspecting.doctor import Diagnosis, SchemaVersion
+from perdure.inspecting.findings import Report
 from perdure.ledger.definitions import Start
 from perdure.ledger.health import Health
 from perdure.ledger.replaying import Replayed

@@ -12,8 +12,8 @@ import msgspec
 from perdure.approvals import ApprovalInfo
 from perdure.http import wire
 from perdure.inspecting.catalogue import ChannelInfo, WorkerInfo, WorkflowInfo
-from perdure.inspecting.checking import Report
 from perdure.inspecting.doctor import Diagnosis, SchemaVersion
+from perdure.inspecting.findings import Report
 from perdure.ledger.health import Health
 from perdure.ledger.replaying import Replayed
 from perdure.model import limits

@@ -5,8 +5,8 @@ pages and `mending` sets right what ops can set right. Nothing here knows which 
 """
 
 from perdure.inspecting.catalogue import ChannelInfo, SignalInfo, WorkerInfo, WorkflowInfo
-from perdure.inspecting.checking import Finding, Progress, Report
 from perdure.inspecting.doctor import Diagnosis, Promise, SchemaVersion
+from perdure.inspecting.findings import Finding, Progress, Report
 from perdure.inspecting.verbs import Inspecting
 from perdure.store.base import Setting
 

@@ -37,19 +37,22 @@ what its emitter says. F7 is about the memory of a process, not about a store.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
+from perdure.inspecting.findings import Finding, Found, Means, Progress, plain
 from perdure.inspecting.invariants import Parts, Wrong, ends, won, wrong_with
 from perdure.model import limits
-from perdure.model.records import DeadLetterRecord, RunRecord, SignalRecord, WatcherRecord
+from perdure.model.records import (
+    DeadLetterRecord,
+    EventRecord,
+    RunRecord,
+    SignalRecord,
+    WatcherRecord,
+)
 from perdure.model.status import LIVE, TERMINAL
 from perdure.store.base import Life, Look, RunFilter, Store
-
-Severity = Literal["error", "warning"]
-# How a finding is set right; "": by no op.
-Means = Literal["", "mend", "recover", "fire", "prune"]
 
 _runs_part: Final = 100
 _rows_part: Final = 500
@@ -59,61 +62,6 @@ _pause_s: Final = 0.05
 _overdue_us: Final = 60 * 1_000_000
 # Keys that have run out are let go now and then; for so long only where nobody does it.
 _keys_us: Final = 86_400 * 1_000_000
-
-Progress = Callable[[str, int], None]
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that does not hold. `advice` says what an operator could do, or what `repair=True` does."""
-
-    invariant: str
-    what: str
-    severity: Severity
-    repairable: bool
-    advice: str
-    run_id: str | None = None
-    path: str | None = None
-    position: int | None = None
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `fsck` found. `checked` counts the rows that were looked at; `unjudged` says what could not be judged.
-
-    After a repair `repaired` are the findings that are gone, and `findings` those that are left.
-    """
-
-    findings: list[Finding]
-    repaired: list[Finding]
-    checked: dict[str, int]
-    unjudged: list[str]
-    truncated: bool = False  # there is more than is told
-
-    @property
-    def ok(self) -> bool:
-        """Whether every invariant holds; warnings may be there."""
-        return not any(one.severity == "error" for one in self.findings)
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A finding, and how it is set right."""
-
-    finding: Finding
-    means: Means = ""
-
-    @property
-    def at(self) -> tuple[str, str | None, str | None, int | None]:
-        """By what it is known when it is looked at again."""
-        one = self.finding
-        return one.invariant, one.run_id, one.path, one.position
-
-
-_advice: Final[dict[Means, str]] = {
-    "mend": "repair=True lets the run replay and open its waits again",
-    "recover": "the next worker takes it over; repair=True makes it ready at once",
-    "fire": "start a worker; repair=True acts on it once",
-    "prune": "repair=True deletes them",
-    "": "restore it from a backup; or look at the run, export what is needed, and terminate it",
-}
 
 
 class Check:
@@ -187,7 +135,7 @@ class Check:
         lives, unread = await self._lives(run_ids)
         for run_id in unread:
             what = "its rows cannot be read: they are not what this code, or any, has written"
-            yield _plain("X6", what, run_id=run_id)
+            yield plain("X6", what, run_id=run_id)
         if counts:
             for what in ("steps", "watchers", "signals", "streams"):
                 self._count(what, sum(len(getattr(one, what)) for one in lives))
@@ -340,21 +288,32 @@ class Check:
                     what = (
                         f"no event is at position {expected}; the next one is at {event.position}"
                     )
-                    yield _plain("L1", what, position=expected)
+                    yield plain("L1", what, position=expected)
                 expected = event.position + 1
             if not page:
                 if not await self._is_gap_gone(expected):
                     what = f"the ledger ends at {expected - 1}, and should at {newest}"
-                    yield _plain("L1", what, position=expected)
+                    yield plain("L1", what, position=expected)
                 return
-            positions = await self._store.positions_of([one.event_id for one in page])
-            for event in page:
-                at = positions.get(event.event_id)
-                if at != event.position and await self._store.events(event.position - 1, 1):
-                    what = f"event {event.event_id} at {event.position} is found at {at} by its id"
-                    yield _plain("L5", what, position=event.position)
+            async for one in self._misfound(page):
+                yield one
             self._count("events", len(page))
             after = page[-1].position
+
+    async def _misfound(self, page: Sequence[EventRecord]) -> AsyncIterator[Found]:
+        """L5: what is not found by its id, looked at twice; what was trimmed meanwhile is gone with its id."""
+        positions = await self._store.positions_of([one.event_id for one in page])
+        suspects = [one for one in page if positions.get(one.event_id) != one.position]
+        if not suspects:
+            return
+        await asyncio.sleep(_pause_s)
+        positions = await self._store.positions_of([one.event_id for one in suspects])
+        for event in suspects:
+            at = positions.get(event.event_id)
+            there = await self._store.events(event.position - 1, 1)
+            if at != event.position and [one.position for one in there] == [event.position]:
+                what = f"event {event.event_id} at {event.position} is found at {at} by its id"
+                yield plain("L5", what, position=event.position)
 
     async def _is_gap_gone(self, position: int) -> bool:
         """Whether what is missing was trimmed meanwhile, or is there after all."""
@@ -374,7 +333,7 @@ class Check:
                 found = await self._elsewhere(letter)
                 if found is not None:
                     what = f"{letter.kind} {letter.dead_letter_id} is a dead letter, and {found}"
-                    yield _plain("S1", what, run_id=letter.run_id, path=letter.dead_letter_id)
+                    yield plain("S1", what, run_id=letter.run_id, path=letter.dead_letter_id)
 
     async def _elsewhere(self, letter: DeadLetterRecord) -> str | None:
         at = letter.dead_letter_id
@@ -390,14 +349,22 @@ class Check:
     async def _items(self, counts: bool) -> AsyncIterator[Found]:
         """Q1: what queues hold is in them once, by their own count."""
         for queue, size in (await self._store.queues()).items():
-            seen, after = 0, 0
-            while page := await self._store.queue_items(queue, after, _rows_part):
-                seen, after = seen + len(page), page[-1].position
+            first, seen, last = 0, 0, 0
+            while page := await self._store.queue_items(queue, last, _rows_part):
+                first = first or page[0].position
+                seen, last = seen + len(page), page[-1].position
             if counts:
                 self._count("queue_items", seen)
-            still = (await self._store.queues()).get(queue, 0)
-            if seen != size == still:
-                yield _plain("Q1", f"queue {queue!r} has {size} items and shows {seen}", path=queue)
+            if seen != size and await self._is_still(queue, size, first, last):
+                yield plain("Q1", f"queue {queue!r} has {size} items and shows {seen}", path=queue)
+
+    async def _is_still(self, queue: str, size: int, first: int, last: int) -> bool:
+        """Whether nothing was put or taken meanwhile: items come last and go first."""
+        head = await self._store.queue_items(queue, 0, 1)
+        tail = await self._store.queue_items(queue, max(last - 1, 0), 2)
+        ends = [one.position for one in (*head, *tail)]
+        now = (await self._store.queues()).get(queue, 0)
+        return now == size and ends == ([first, last] if last else [])
 
     async def _readers(self, counts: bool) -> AsyncIterator[Found]:
         """L7, L9: cursors are within the ledger, and so is what was put aside."""
@@ -412,20 +379,20 @@ class Check:
                     f"consumer {one.name!r} is at {one.position}, and the ledger ends at {newest}"
                 )
                 advice = f"the ledger has lost its end: app.rewind({one.name!r}, …) to where it is to go on"
-                yield _plain("L7", what, path=one.name, position=one.position, advice=advice)
+                yield plain("L7", what, path=one.name, position=one.position, advice=advice)
             elif one.position < oldest - 1:
                 what = f"consumer {one.name!r} is at {one.position}, and events before {oldest} are gone"
                 advice = f"app.rewind({one.name!r}, …) to a position that is kept"
-                yield _plain("L9", what, path=one.name, advice=advice, severity="warning")
+                yield plain("L9", what, path=one.name, advice=advice, severity="warning")
             if (one.owner is None) != (one.fence == 0):
                 what = f"consumer {one.name!r}: owner {one.owner!r} with fence {one.fence}"
-                yield _plain("F4", what, path=one.name)
+                yield plain("F4", what, path=one.name)
         for rule in rules:
             if rule.position > newest or (rule.behind is not None and rule.behind >= rule.until):
                 what = (
                     f"subscription {rule.name!r} is at {rule.position} of {newest}, {rule.behind}"
                 )
-                yield _plain("L7", what, path=rule.name)
+                yield plain("L7", what, path=rule.name)
         async for found in self._aside(oldest, counts):
             yield found
 
@@ -454,7 +421,7 @@ class Check:
     async def _misplaced(self, aside: list[tuple[str, int, str]], oldest: int) -> list[Found]:
         positions = await self._store.positions_of([event_id for event_id, _, _ in aside])
         return [
-            _plain("L7", f"event {event_id} was {how} at {at}, where it is not", position=at)
+            plain("L7", f"event {event_id} was {how} at {at}, where it is not", position=at)
             for event_id, at, how in aside
             if at >= oldest and positions.get(event_id) != at
         ]
@@ -480,7 +447,7 @@ class Check:
                     advice = (
                         f"app.pause_schedule and app.resume_schedule({row.name!r}) work it out anew"
                     )
-                    yield _plain(
+                    yield plain(
                         "T1", f"schedule {row.name!r}: {wrong}", path=row.name, advice=advice
                     )
 
@@ -490,10 +457,10 @@ class Check:
         due = (await self._store.vitals(now - _overdue_us)).timers_due
         if due:
             what = f"{due} deadlines passed a minute ago or more, and nobody acted on them"
-            yield _plain("T4", what, severity="warning", means="fire")
+            yield plain("T4", what, severity="warning", means="fire")
         if await self._store.keys_have_expired(now - _keys_us):
             what = "keys have run out a day ago or more, and nobody let them go"
-            yield _plain("K3", what, severity="warning", means="prune")
+            yield plain("K3", what, severity="warning", means="prune")
 
     async def _flaws(self) -> AsyncIterator[Found]:
         """What only the store can see. Once it says that something is wrong, it is asked again."""
@@ -507,14 +474,14 @@ class Check:
             if one.doubt:
                 self.unjudged.append(one.what)
             else:
-                yield _plain(one.invariant, one.what, run_id=one.run_id, advice=one.advice)
+                yield plain(one.invariant, one.what, run_id=one.run_id, advice=one.advice)
 
 
 def _of_run(run: RunRecord, wrong: Wrong) -> Found:
     means: Means = "mend" if wrong.mends else ""
     if wrong.invariant == "R5" and run.status == "running":
         means = "recover"
-    return _plain(wrong.invariant, wrong.what, run_id=run.run_id, path=wrong.path, means=means)
+    return plain(wrong.invariant, wrong.what, run_id=run.run_id, path=wrong.path, means=means)
 
 
 def _missed(run: RunRecord, watcher: WatcherRecord, what: str) -> Found:
@@ -527,30 +494,4 @@ def _lost_owners(life: Life, look: Look) -> Iterator[Found]:
     run = life.run
     if run.status == "running" and run.owner is not None and run.owner not in look.workers:
         what = f"running, and its worker {run.owner!r} does not live"
-        yield _plain("F4", what, run_id=run.run_id, severity="warning", means="recover")
-
-
-def _plain(
-    invariant: str,
-    what: str,
-    *,
-    run_id: str | None = None,
-    path: str | None = None,
-    position: int | None = None,
-    severity: Severity = "error",
-    means: Means = "",
-    advice: str = "",
-) -> Found:
-    return Found(
-        Finding(
-            invariant=invariant,
-            what=what,
-            severity=severity,
-            repairable=bool(means),
-            advice=advice or _advice[means],
-            run_id=run_id,
-            path=path,
-            position=position,
-        ),
-        means,
-    )
+        yield plain("F4", what, run_id=run.run_id, severity="warning", means="recover")

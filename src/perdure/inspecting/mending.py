@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import StoreRefused
-from perdure.inspecting.checking import Check, Found, Progress, Report
+from perdure.inspecting.checking import Check
+from perdure.inspecting.findings import Found, Progress, Report
 from perdure.model import limits, ops
 from perdure.store.base import Store
 
@@ -32,7 +33,7 @@ async def check_and_repair(
     before, found = await _checked(store, now, progress)
     if not any(one.means for one in found):
         return before
-    await _repair(coordinator, found)
+    await _repair(coordinator, found, now)
     after, left = await _checked(store, now, None)
     still = {one.at for one in left}
     return Report(
@@ -65,7 +66,7 @@ async def _checked(
     return report, found
 
 
-async def _repair(coordinator: Coordinator, found: Sequence[Found]) -> None:
+async def _repair(coordinator: Coordinator, found: Sequence[Found], now: Callable[[], int]) -> None:
     means = {one.means for one in found}
     stuck = [one.finding.run_id for one in found if one.means == "mend" and one.finding.run_id]
     run_ids = list(dict.fromkeys(stuck))
@@ -79,7 +80,10 @@ async def _repair(coordinator: Coordinator, found: Sequence[Found]) -> None:
         while more:
             more = (await coordinator.submit(ops.Recover(limit=limits.batch_ops_max))).more
     if "fire" in means:
-        await coordinator.submit(ops.FireTimers(limit=limits.batch_ops_max))
+        more = True
+        while more:
+            fired = await coordinator.submit(ops.FireTimers(limit=limits.batch_ops_max))
+            more = fired.count > 0 and fired.next_at is not None and fired.next_at <= now()
     if "prune" in means:
         more = True
         while more:

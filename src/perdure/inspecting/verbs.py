@@ -16,8 +16,8 @@ from perdure.inspecting.catalogue import (
     worker_info,
     workflow_infos,
 )
-from perdure.inspecting.checking import Progress, Report
 from perdure.inspecting.doctor import Diagnosis, SchemaVersion, diagnose, schema_version
+from perdure.inspecting.findings import Progress, Report
 from perdure.inspecting.mending import check, check_and_repair
 from perdure.model.clock import Clock
 from perdure.model.ids import Ids
