@@ -267,6 +267,19 @@ def test_an_opening_that_fails_leaves_nothing_behind() -> None:
         app.sync.runs()
 
 
+def test_a_system_without_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shop()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="new thread"):
+        patched.setattr(threading.Thread, "start", refuse)
+        app.sync.open()
+    with app.sync:
+        assert app.sync.runs().items == []
+
+
 def test_not_open() -> None:
     app = shop()
     for call in (lambda: app.sync.start("fail"), lambda: app.sync.run("a"), app.sync.runs):
@@ -325,7 +338,6 @@ class Ends(SystemExit):
     pass
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_step_that_ends_the_process_ends_the_block(caplog: pytest.LogCaptureFixture) -> None:
     """As it ends `asyncio.run`. Who waits is told, and so is who closes."""
     app = App("memory://")

@@ -1,5 +1,6 @@
 """What ends before it should: Ctrl-C while a call waits, forks, a process that ends with the app open."""
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -62,6 +63,26 @@ def test_who_is_interrupted_stops_waiting_and_the_app_goes_on(place: dict[str, A
         until(lambda: not hub._listeners)
         opened.signal(run.id, approve, True)
         assert run.result() == 3
+
+
+def test_an_opening_that_is_interrupted_leaves_nothing_behind() -> None:
+    opening, undone = threading.Event(), threading.Event()
+
+    class Slow(App):
+        async def __aenter__(self) -> Any:
+            opening.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                undone.set()
+
+    app = Slow("memory://")
+    with interrupted_when(opening.is_set):
+        app.sync.open()
+    assert undone.is_set()
+    assert not any(one.name.startswith("perdure-app") for one in threading.enumerate())
+    with pytest.raises(NotRunning):
+        app.sync.runs()
 
 
 def test_a_closing_that_is_interrupted_goes_on(tmp_path: Path) -> None:

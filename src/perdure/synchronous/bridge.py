@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Coroutine
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
 from perdure.errors import NotRunning, OutcomeUnknown, WrongLoop
@@ -37,12 +37,9 @@ _exit_s = 15.0
 
 def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
     """Have a loop of another thread do something; gives what comes of it. Blocks."""
+    answer: Future[T] = Future()
     try:
-        answer = asyncio.run_coroutine_threadsafe(work, loop)
-    except RuntimeError:  # the loop is closed
-        work.close()
-        raise _gone() from None
-    try:
+        _begin_in(loop, work, answer)
         while not _is_told(answer):
             if not loop.is_running():
                 raise _lost(work)
@@ -50,9 +47,47 @@ def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
             raise _lost(work)
         return answer.result()
     finally:
-        if not loop.is_closed():
-            answer.cancel()  # whoever waited has left; of one that is done it changes nothing
+        answer.cancel()  # whoever waited has left, at whatever line; of an answer that is told it changes nothing
         del answer  # or an error would hold itself, by way of this frame
+
+
+def _begin_in(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], answer: Future[T]
+) -> None:
+    # Not `asyncio.run_coroutine_threadsafe`: who is interrupted in the midst of that has nothing to cancel.
+    def begin() -> None:
+        if answer.cancelled():
+            work.close()
+            return
+        task = loop.create_task(work)
+        task.add_done_callback(functools.partial(_tell, answer))
+        answer.add_done_callback(functools.partial(_leave_off, loop, task))
+
+    try:
+        loop.call_soon_threadsafe(begin)
+    except RuntimeError:  # the loop is closed
+        work.close()
+        raise _gone() from None
+
+
+def _tell(answer: Future[T], task: asyncio.Task[T]) -> None:
+    """In the loop: what came of it, if anybody still waits."""
+    if task.cancelled():
+        answer.cancel()
+    elif (error := task.exception()) is not None:
+        if answer.set_running_or_notify_cancel():
+            answer.set_exception(error)
+    elif answer.set_running_or_notify_cancel():
+        answer.set_result(task.result())
+
+
+def _leave_off(
+    loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], answer: Future[Any]
+) -> None:
+    """In any thread: nobody waits any more."""
+    if answer.cancelled():
+        with suppress(RuntimeError):  # the loop is closed, and has cancelled what there was
+            loop.call_soon_threadsafe(task.cancel)
 
 
 def leave(loop: asyncio.AbstractEventLoop, items: AsyncGenerator[Any, None]) -> None:
@@ -63,10 +98,8 @@ def leave(loop: asyncio.AbstractEventLoop, items: AsyncGenerator[Any, None]) -> 
         _closings.add(closing)
         closing.add_done_callback(_closings.discard)
 
-    try:
+    with suppress(RuntimeError):  # the loop is closed, and has closed what there was
         loop.call_soon_threadsafe(begin)
-    except RuntimeError:
-        pass  # it has ended, and closed what there was
 
 
 _closings: set[asyncio.Task[None]] = set()  # a loop itself does not hold its tasks
@@ -135,16 +168,19 @@ class Background:
         _close_at_exit()
         _backgrounds.add(self)
         try:
-            self._thread.start()
-        except BaseException:
-            self.loop.close()
-            _backgrounds.discard(self)
-            raise
-        try:
+            self._start()
             self._opened.result()
         except BaseException:
             self._end()
-            self._join(None)
+            self._join(_exit_s)
+            raise
+
+    def _start(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no more threads
+            self.loop.close()
+            self._ended.set()
             raise
 
     def close(self, within_s: float | None = None) -> None:
@@ -160,10 +196,8 @@ class Background:
             raise failed
 
     def _end(self) -> None:
-        try:
+        with suppress(RuntimeError):  # it has ended by itself
             self.loop.call_soon_threadsafe(self._end_now)
-        except RuntimeError:
-            pass  # it has ended by itself
 
     def _end_now(self) -> None:
         self._over.set()
@@ -173,7 +207,8 @@ class Background:
     def _join(self, within_s: float | None) -> None:
         # Not by joining the thread: until Python 3.13 a join that is interrupted takes it for dead from then on.
         if self._ended.wait(within_s):
-            self._thread.join()
+            if self._thread.ident is not None:
+                self._thread.join()
             _backgrounds.discard(self)
         else:
             log.warning("what was open in the background could not be closed within %s s", within_s)

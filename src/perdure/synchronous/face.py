@@ -52,6 +52,9 @@ def _blocking(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Face, *args: Any, **options: Any) -> Any:
         return self._ask(name, args, options)
 
+    # Whoever unwraps it, as web frameworks do, would take it for a coroutine function.
+    call.__signature__ = inspect.signature(verb)  # type: ignore[attr-defined]
+    del call.__wrapped__
     return call
 
 
