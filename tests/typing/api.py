@@ -5,6 +5,7 @@ ignore that silences nothing, so an error that is no longer found fails the chec
 """
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
+import logging
 import sqlite3
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ from perdure.approvals import Approval as Asked
 from perdure.approvals import ApprovalInfo, Decided, Decision
 from perdure.approvals import approval as ask
 from perdure.channels import AnyOf, RunEnd, Timer
+from perdure.observing import JsonLines, OpenTelemetry, Prometheus, RunFilter
 from perdure.play import Act, Call, Chorus, Cue, Play, Scene, Sleep
 from perdure.runtime.calls import Durable
 from perdure.testing import ReplayReport, replay_check
@@ -758,3 +760,15 @@ async def approvals(ctx: Context, app: App) -> None:
     await app.decide(page[0].id, "approve")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     ask("x", choices=7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     App("memory://", secret=["a" * 16, b"b" * 16])
+
+
+# --- who watches ---
+
+
+def watched() -> None:
+    App("memory://", redact=["password"], observe=[OpenTelemetry(payloads=True), Prometheus()])
+    App("memory://", redact="password")  # one text is a sequence of texts: refused when it is made
+    App("memory://", observe=["otel"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    handler = logging.StreamHandler()
+    handler.addFilter(RunFilter(replays=True))
+    handler.setFormatter(JsonLines())
