@@ -252,6 +252,27 @@ async def test_lines_of_the_library_are_without_what_is_redacted(world: Any, lin
     assert "cannot read" in failed["traceback"] and "[redacted]" in failed["traceback"]
 
 
+def test_an_error_that_tells_a_secret_goes_on_as_text_alone() -> None:
+    """Some handlers format errors by themselves."""
+    app = App("memory://", redact=["password"])
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign]
+    log = logging.getLogger("perdure.service")
+    log.addHandler(handler)
+    try:
+        for message in (f"password={SECRET}", "nothing to hide"):
+            try:
+                raise ValueError(message)
+            except ValueError:
+                log.exception("it failed")
+    finally:
+        log.removeHandler(handler)
+    secret, plain = kept
+    assert secret.exc_info is None and "password=[redacted]" in str(secret.exc_text)
+    assert plain.exc_info is not None and app is not None
+
+
 def test_lines_of_others_are_their_own(words: Lines) -> None:
     app = App("memory://", redact=["password"])
     mine.info("password=%s", SECRET)

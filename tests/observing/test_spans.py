@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -528,6 +530,14 @@ async def test_nobody_watches_unless_asked_to(world: Any) -> None:
         assert w.app._observed is None
         assert w.worker.spans is None and w.worker.counts is None
         assert w.worker._executions["r"].turn is None
+
+
+def test_nothing_is_imported_for_who_does_not_ask() -> None:
+    ask = (
+        "import sys, perdure, perdure.observing, perdure.http.server; perdure.App('memory://'); "
+        "sys.exit(any(one.partition('.')[0] in ('opentelemetry', 'prometheus_client') for one in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", ask], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

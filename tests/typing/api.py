@@ -5,6 +5,7 @@ ignore that silences nothing, so an error that is no longer found fails the chec
 """
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
+import logging
 import sqlite3
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ from perdure.approvals import ApprovalInfo, Decided, Decision
 from perdure.approvals import approval as ask
 from perdure.channels import AnyOf, RunEnd, Timer
 from perdure.model.status import Status
+from perdure.observing import JsonLines, OpenTelemetry, Prometheus, RunFilter
 from perdure.play import Act, Call, Chorus, Cue, Play, Scene, Sleep
 from perdure.runtime.calls import Durable
 from perdure.testing import ReplayReport, replay_check
@@ -839,3 +841,15 @@ def plainly_from_elsewhere(order: Order) -> None:
         client.put(jobs, 3)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
         client.start(ship, order, connection=object())  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     SyncClient()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+# --- who watches -------------------------------------------------------------------------------------
+
+
+def watched() -> None:
+    App("memory://", redact=["password"], observe=[OpenTelemetry(payloads=True), Prometheus()])
+    App("memory://", redact="password")  # one text is a sequence of texts: refused when it is made
+    App("memory://", observe=["otel"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    handler = logging.StreamHandler()
+    handler.addFilter(RunFilter(replays=True))
+    handler.setFormatter(JsonLines())

@@ -9,10 +9,10 @@ where a process has several apps, what any of them redacts.
 import json
 import logging
 import re
-import weakref
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from perdure.observing.living import Living
 from perdure.observing.redaction import HIDDEN, Redaction
 from perdure.observing.speaking import driven, speaker
 from perdure.observing.traces import current_trace, parsed
@@ -141,7 +141,7 @@ def dress(handler: logging.Handler, *, as_json: bool = False) -> None:
 
 # --- what is left out ---
 
-_in_force: "weakref.WeakSet[Redaction]" = weakref.WeakSet()
+_in_force: Final[Living[Redaction]] = Living()
 
 
 def redact(redaction: Redaction) -> None:
@@ -153,7 +153,7 @@ def redact(redaction: Redaction) -> None:
 
 def redacted(text: str) -> str:
     """A text without what any app of this process redacts."""
-    for one in list(_in_force):
+    for one in _in_force:
         text = one.text(text)
     return text
 
@@ -168,12 +168,18 @@ class _LeaveOut(logging.Filter):
         left = redacted(_ops_payload.sub(_without, said) if record.name == "perdure.ops" else said)
         if left != said:
             record.msg, record.args = left, None
-        if record.exc_info and not record.exc_text:
-            # What a formatter would make of it, unless it is there.
-            record.exc_text = redacted(_plain.formatException(record.exc_info))
+        if record.exc_info:
+            self._leave_out_of_traceback(record, record.exc_info)
         for name, one in _given(record).items():
             setattr(record, name, _without_fields(name, one))
         return True
+
+    def _leave_out_of_traceback(self, record: logging.LogRecord, exc_info: Any) -> None:
+        """The text takes the place of the error, which some handlers would format by themselves."""
+        told = record.exc_text or _plain.formatException(exc_info)
+        left = redacted(told)
+        if left != told:
+            record.exc_text, record.exc_info = left, None
 
 
 def _without(payload: re.Match[str]) -> str:
@@ -181,7 +187,7 @@ def _without(payload: re.Match[str]) -> str:
 
 
 def _without_fields(name: str, value: Any) -> Any:
-    for one in list(_in_force):
+    for one in _in_force:
         value = one.of(value, (name,))
     return redacted(value) if isinstance(value, str) else value
 

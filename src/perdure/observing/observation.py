@@ -5,13 +5,13 @@ that what is counted goes on when the app is opened anew. The engine tells the o
 """
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Iterable, Sequence
 
 from perdure.model.events import Event
 from perdure.model.limits import BadValue
 from perdure.observing.counts import Counts
 from perdure.observing.gauges import Gauges, Reading
+from perdure.observing.living import Living
 from perdure.observing.metrics import Bins, Labels, Metric
 from perdure.observing.redaction import Redaction
 from perdure.observing.spans import Spans
@@ -21,7 +21,7 @@ class Observer:
     """Somebody who watches apps. There are OpenTelemetry and Prometheus."""
 
     def __init__(self) -> None:
-        self.watched: weakref.WeakSet[Observation] = weakref.WeakSet()
+        self.watched: Living[Observation] = Living()
 
     def watch(self, seen: "Observation") -> None:
         """An app was made that is to be watched."""
@@ -35,14 +35,14 @@ class Observer:
 
     def sums(self, metric: Metric) -> dict[Labels, float]:
         found: dict[Labels, float] = {}
-        for one in list(self.watched):
+        for one in self.watched:
             for labels, value in one.counts.sums[metric.name].values.copy().items():
                 found[labels] = found.get(labels, 0) + value
         return found
 
     def bins(self, metric: Metric) -> dict[Labels, Bins]:
         found: dict[Labels, Bins] = {}
-        for one in list(self.watched):
+        for one in self.watched:
             for labels, bins in one.counts.spreads[metric.name].values.copy().items():
                 whole = found.setdefault(labels, Bins(len(metric.buckets)))
                 whole.counts = [a + b for a, b in zip(whole.counts, bins.counts, strict=True)]
@@ -52,7 +52,7 @@ class Observer:
     def gauges(self) -> dict[Metric, dict[Labels, float]]:
         """The largest, where several apps look at the same."""
         found: dict[Metric, dict[Labels, float]] = {}
-        for one in list(self.watched):
+        for one in self.watched:
             for metric, labels, value in one.look_from_anywhere():
                 known = found.setdefault(metric, {})
                 known[labels] = max(value, known.get(labels, value))
