@@ -2,7 +2,7 @@
 
 import asyncio
 
-from perdure import App, Batch, Context, Pool, Queue, Signal, Topic
+from perdure import App, Batch, Context, Permanent, Pool, Queue, Signal, Topic
 from perdure.approvals import approval
 
 SECRET = "a secret of these tests, long enough"
@@ -56,7 +56,7 @@ async def narrow(ctx: Context) -> None:
 
 @app.consumer("audit", "audit.*")
 async def audit(batch: Batch) -> None:
-    raise ValueError("cannot be audited")
+    raise Permanent("cannot be audited")
 
 
 app.schedule("0 3 * * *", decide, "nightly", name="nightly")
@@ -73,7 +73,11 @@ async def furnish(app: App) -> None:
     await app.start("narrow", id="first")
     await app.start("narrow", id="second")
     await app.signal("waiting", note, 1)
+    await app.start("decide", "o3", id="ended")
+    await app.signal("ended", note, 2)
+    await app.run("ended").terminate()
     await app.emit("stock.counted", 3, entity="sku/7")
+    await app.emit("audit.due", {"by": "\x1b[31mmallory\x9b"})
     await app.put(jobs, 1)
     async with asyncio.timeout(20):
         while not await _settled(app):  # noqa: ASYNC110 - what settles it are workers' turns
@@ -87,4 +91,5 @@ async def _settled(app: App) -> bool:
         at["failed"] == "failed"
         and at["first"] == at["waiting"] == at["paused"] == at["stocked"] == "waiting"
         and bool(await app.approvals())
+        and bool(await app.parked())
     )

@@ -1,5 +1,7 @@
 """Commands as a shell gives them: in this process for breadth, in one of their own where terminal and signals count."""
 
+import functools
+import io
 import json
 import os
 import pty
@@ -14,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from typer.testing import CliRunner
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"
@@ -40,29 +40,59 @@ class Answer:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+@functools.cache
+def tree() -> Any:
+    """All commands. To make it takes longer than most of them do."""
+    from typer.main import get_command
+
+    from perdure.cli.program import program
+
+    return get_command(program)
+
+
 class Shell:
-    """Runs commands at one place, in this process."""
+    """Runs commands at one place, in this process. Typer's own runner would make the tree of commands each time."""
 
     def __init__(self, *where: str, env: Mapping[str, str] | None = None) -> None:
         self.where = where
         self.env = dict(env or {})
 
     def __call__(self, *args: str, code: int = 0, stdin: str | bytes | None = None) -> Answer:
-        from perdure.cli.program import program
-
-        env: dict[str, str | None] = {**dict.fromkeys(_of_ours), **self.env}
-        found = CliRunner().invoke(
-            program, [*self.where, *args], prog_name="perdure", input=stdin, env=env
-        )
-        if found.exception is not None and not isinstance(found.exception, SystemExit):
-            raise found.exception
-        answer = Answer(found.exit_code, found.stdout, found.stderr)
+        content = stdin.encode() if isinstance(stdin, str) else stdin or b""
+        with _streams(content, self.env) as (out, err):
+            try:
+                tree().main([*self.where, *args], prog_name="perdure")
+                found = 0
+            except SystemExit as ended:
+                found = int(ended.code or 0)
+        answer = Answer(found, out.getvalue().decode(), err.getvalue().decode())
         assert answer.code == code, (args, answer)
-        assert "Traceback" not in answer.err
+        assert not re.search("^Traceback", answer.err, re.MULTILINE)
         return answer
 
     def json(self, *args: str, code: int = 0, stdin: str | bytes | None = None) -> Any:
         return self(*args, "--json", code=code, stdin=stdin).json
+
+
+@contextmanager
+def _streams(stdin: bytes, env: Mapping[str, str]) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
+    """A process's streams and variables, for as long as a command runs in ours."""
+    before = dict(os.environ), sys.stdin, sys.stdout, sys.stderr
+    out, err = io.BytesIO(), io.BytesIO()
+    for name in _of_ours:
+        os.environ.pop(name, None)
+    os.environ.update(env)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    sys.stdout = io.TextIOWrapper(out, encoding="utf-8")
+    sys.stderr = io.TextIOWrapper(err, encoding="utf-8")
+    try:
+        yield out, err
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.detach()  # it would close what is still to be read
+        old, sys.stdin, sys.stdout, sys.stderr = before
+        os.environ.clear()
+        os.environ.update(old)
 
 
 # --- processes ---

@@ -14,9 +14,11 @@ from typing import Any, Final
 import typer
 
 from perdure.cli import exits
+from perdure.cli.showing import plain
 
 # Set for a process whose parent holds its standard input: when that ends, so does the parent, however it ended.
 LIFELINE_VARIABLE: Final = "PERDURE_LIFELINE"
+_words: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _levels: Final = ("debug", "info", "warning", "error")
 
 
@@ -66,6 +68,13 @@ def _let_go(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
 # --- log ---
 
 
+class _Lines(logging.Formatter):
+    """For people: what others have sent or stored does not reach their terminal as it stands."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
+
 class _JsonLines(logging.Formatter):
     """Each record as a line of JSON: time, level, logger, message, and whatever was given as `extra`."""
 
@@ -91,12 +100,21 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
             f"{level!r} is none of {', '.join(_levels)}", param_hint="--log-level"
         )
     handler = logging.StreamHandler(sys.stderr)
-    words = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    handler.setFormatter(_JsonLines() if as_json else logging.Formatter(words))
+    handler.setFormatter(_JsonLines() if as_json else _Lines(_words))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level.lower() != "debug":
         # Each start and stop of it is told by us.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def hush_logging() -> None:
+    """Of a command that answers and ends: what is wrong it says itself, so that the log would say it twice."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(name)s: %(message)s"))
+    handler.setLevel(logging.ERROR)
+    logging.lastResort = (
+        handler  # for as long as nobody, an app of the user for one, sets up another
+    )
 
 
 # --- loop ---

@@ -1,10 +1,12 @@
 """One request of a client, and streams across connections that break."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
@@ -30,6 +32,7 @@ from perdure.views import (
 held_s = 25
 # Between two tries to follow anew.
 _again_s = 1.0
+_token = re.compile(r"[!-~]+")
 
 
 class Transport:
@@ -43,10 +46,8 @@ class Transport:
         timeout: Duration = "30s",
         transport: Any = None,
     ) -> None:
-        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise BadValue("url", url, "is no address of a server, such as https://host/perdure")
-        self.url = url.rstrip("/")
-        self._token = token
+        self.url = _checked_url(url)
+        self._token = _checked_token(token)
         self._timeout_s = parse_duration(timeout, "timeout") / 1_000_000
         self._transport = transport
         self._http: Any = None
@@ -167,6 +168,26 @@ class Transport:
             if response.status_code != 200:
                 raise read_problem(await response.aread(), response.status_code)
             yield httpx.EventSource(response, limits.http_body_bytes_max)
+
+
+def _checked_url(url: object) -> str:
+    no_address = BadValue("url", url, "is no address of a server, such as https://host/perdure")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise no_address
+    try:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.port == 0:
+            raise no_address
+    except ValueError as error:  # brackets that do not close, a port beyond 65535
+        raise no_address from error
+    return url.rstrip("/")
+
+
+def _checked_token(token: object) -> str | None:
+    """Before it stands in a header: what goes wrong there is told with the header and all."""
+    if token is None or (isinstance(token, str) and _token.fullmatch(token)):
+        return token
+    raise BadValue("token", limits.unsaid, "is none: it is made of ASCII letters, digits and marks")
 
 
 def needed_httpx() -> Any:

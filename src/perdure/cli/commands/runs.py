@@ -82,13 +82,21 @@ async def list_runs(
     scene: Scene,
     workflow: Workflow = None,
     status: Status = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME[=VALUE]")] = None,
-    entity: Annotated[str | None, typer.Option("--entity", metavar="TYPE/ID")] = None,
+    tag: Annotated[
+        str | None, typer.Option("--tag", metavar="NAME[=VALUE]", help="With this tag")
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", metavar="TYPE/ID", help="About this")
+    ] = None,
     parent: Annotated[
         str | None, typer.Option("--parent", metavar="RUN", help="Children of this run")
     ] = None,
-    created_from: Annotated[str | None, typer.Option("--created-from", metavar="TIME")] = None,
-    created_before: Annotated[str | None, typer.Option("--created-before", metavar="TIME")] = None,
+    created_from: Annotated[
+        str | None, typer.Option("--created-from", metavar="TIME", help="At or after this")
+    ] = None,
+    created_before: Annotated[
+        str | None, typer.Option("--created-before", metavar="TIME", help="Before this")
+    ] = None,
     limit: Limit = None,
     after: After = None,
     all: All = False,
@@ -255,8 +263,13 @@ async def fork(
     version: Annotated[
         int | None, typer.Option("--version", help="Of the code that it goes on with")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE")] = None,
-    entity: Annotated[str | None, typer.Option("--entity", metavar="TYPE/ID")] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="NAME=VALUE", help="To find it by; several times"),
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", metavar="TYPE/ID", help="What it is about")
+    ] = None,
 ) -> None:
     """Make another run that goes on from a place of this one's history."""
     given = {} if not input else {"input": tuple(one.value for one in input)}

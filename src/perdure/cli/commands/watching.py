@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import exits
+from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command
 from perdure.cli.commands.runs import RUNS, STEPS, WAITS, Status, Workflow
 from perdure.cli.showing import cell, console, rich_table, when
-from perdure.model.duration import parse_duration
 from perdure.model.status import TERMINAL
 
 
@@ -30,13 +29,13 @@ async def watch(
     ] = None,
     workflow: Workflow = None,
     status: Status = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many runs")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many runs")] = 20,
     every: Annotated[
         str, typer.Option("--every", metavar="SPAN", help="How often to look")
     ] = "500ms",
 ) -> int:
     """Watch the newest runs; or one run, step by step, until it has ended (exit 1 if it did not complete)."""
-    every_s = parse_duration(every, "--every") / 1_000_000
+    every_s = values.interval(every)
     if run_id is None:
         await _watch_all(scene, every_s, limit, workflow=workflow, status=status or None)
         return exits.OK
