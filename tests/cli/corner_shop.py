@@ -5,7 +5,7 @@ import asyncio
 from perdure import App, Batch, Context, Permanent, Pool, Queue, Signal, Topic
 from perdure.approvals import approval
 
-SECRET = "a secret of these tests, long enough"
+SECRET = "a-secret-of-these-tests-long-enough"
 
 app = App("sqlite:///perdure.db", secret=SECRET)
 approve = Signal("approve", bool)
@@ -47,6 +47,11 @@ async def ask(ctx: Context, who: str) -> str:
 @app.workflow
 async def stocked(ctx: Context) -> int:
     return await ctx.wait(arrived.about("sku/7"))
+
+
+@app.workflow
+async def recount(ctx: Context, counted: dict[str, int]) -> int:
+    return counted["pieces"]
 
 
 @app.workflow(pool=Pool("narrow", limit=1))

@@ -66,7 +66,7 @@ class Shell:
             except SystemExit as ended:
                 found = int(ended.code or 0)
         answer = Answer(found, out.getvalue().decode(), err.getvalue().decode())
-        assert answer.code == code, (args, answer)
+        assert answer.code == code, f"{args}: {answer}"
         assert not re.search("^Traceback", answer.err, re.MULTILINE)
         return answer
 

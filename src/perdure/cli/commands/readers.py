@@ -49,7 +49,7 @@ _consumers = (
     Column("paused", lambda one: one.paused),
     Column("advanced", lambda one: one.advanced_at),
     Column("owner", lambda one: one.owner),
-    Column("trouble", lambda one: one.error or one.reason),
+    Column("trouble", lambda one: one.reason or one.error),
 )
 _parked = (
     Column("consumer", lambda one: one.consumer, whole=True),
