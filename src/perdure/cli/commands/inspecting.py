@@ -120,8 +120,13 @@ async def fsck(
     repair: Annotated[
         bool, typer.Option("--repair", help="Set right what can be set right")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 6 for warnings too, as of a worker that died")
+    ] = False,
 ) -> int:
-    """Check that all in the store holds together, while others work; exit 6 if it does not. Writes nothing."""
+    """Check that all in the store holds together, while others work; exit 6 if it does not. Without --repair it writes
+    nothing.
+    """
     check = scene.here("fsck")
     if repair:
         scene.confirm(f"set right what is wrong in {scene.place.shown}")
@@ -138,7 +143,8 @@ async def fsck(
         scene.out.document({"ok": report.ok, **msgspec.structs.asdict(report)})
     else:
         _report(scene, report)
-    return exits.FOUND_SOMETHING if report.findings else exits.OK
+    sound = report.ok and not (strict and report.findings)
+    return exits.OK if sound else exits.FOUND_SOMETHING
 
 
 def _report(scene: Scene, report: Any) -> None:
@@ -157,7 +163,7 @@ def _report(scene: Scene, report: Any) -> None:
         out.table(_findings, report.findings)
         if report.truncated:
             out.say("and more")
-    else:
+    if report.ok:
         out.say("all holds together")
 
 
