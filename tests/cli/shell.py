@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import logging
 import os
 import pty
 import re
@@ -67,7 +68,7 @@ class Shell:
                 found = int(ended.code or 0)
         answer = Answer(found, out.getvalue().decode(), err.getvalue().decode())
         assert answer.code == code, f"{args}: {answer}"
-        assert not re.search("^Traceback", answer.err, re.MULTILINE)
+        assert not re.search("^Traceback", answer.err, re.MULTILINE), answer.err
         return answer
 
     def json(self, *args: str, code: int = 0, stdin: str | bytes | None = None) -> Any:
@@ -76,7 +77,8 @@ class Shell:
 
 @contextmanager
 def _streams(stdin: bytes, env: Mapping[str, str]) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
-    """A process's streams and variables, for as long as a command runs in ours."""
+    """A process's streams, variables and log, for as long as a command runs in ours."""
+    log = logging.root.handlers[:], logging.root.level, logging.lastResort
     before = dict(os.environ), sys.stdin, sys.stdout, sys.stderr
     out, err = io.BytesIO(), io.BytesIO()
     for name in _of_ours:
@@ -88,6 +90,7 @@ def _streams(stdin: bytes, env: Mapping[str, str]) -> Iterator[tuple[io.BytesIO,
     try:
         yield out, err
     finally:
+        logging.root.handlers[:], logging.root.level, logging.lastResort = log
         for stream in (sys.stdout, sys.stderr):
             stream.detach()  # it would close what is still to be read
         old, sys.stdin, sys.stdout, sys.stderr = before

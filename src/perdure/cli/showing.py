@@ -6,8 +6,10 @@ one document, or a line each where things come one after the other; it says all 
 what a terminal would obey is escaped in it.
 """
 
+import asyncio
 import os
 import re
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -134,6 +136,12 @@ class Out:
     def is_terminal(self) -> bool:
         return not self.json and sys.stdout.isatty()
 
+    async def pause(self, seconds: float) -> None:
+        """Between two looks. Raises ReaderGone: who has nothing to write would not hear of it otherwise."""
+        if _nobody_reads(sys.stdout):
+            raise ReaderGone
+        await asyncio.sleep(seconds)
+
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
         _write_json(msgspec.json.format(json_line(value), indent=2))
@@ -211,6 +219,15 @@ def _write(stream: IO[str], text: str) -> None:
         # Nothing more is to be written, not even at the end of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise ReaderGone from error
+
+
+def _nobody_reads(stream: IO[str]) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)  # nothing but errors and the end are told of
+        return bool(poll.poll(0))
+    except (AttributeError, OSError):  # Windows has no such thing, and what is no file no number
+        return False
 
 
 def _write_json(text: str) -> None:

@@ -1,6 +1,5 @@
 """`perdure events`: the ledger, as it is and as it grows; facts put on it; a window of it fired anew."""
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -105,7 +104,7 @@ async def tail(
         # A page of a pattern may be short, or empty, and not the last: its cursor knows how far it has looked.
         seen = page.cursor or (encode_cursor(page[-1].position) if page.items else seen)
         if page.cursor is None:
-            await asyncio.sleep(every_s)
+            await scene.out.pause(every_s)
 
 
 def _tell(scene: Scene, event: Any) -> None:

@@ -4,7 +4,6 @@ It looks now and then, and shows what is other than before: a live table on a te
 elsewhere.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from typing import Annotated, Any
@@ -70,7 +69,7 @@ class _Screen:
         self._live.update(Group(*parts), refresh=True)
 
 
-async def _looks(every_s: float, look: Any) -> AsyncIterator[Any]:
+async def _looks(scene: Scene, every_s: float, look: Any) -> AsyncIterator[Any]:
     """What a look gives, whenever that is something else."""
     seen: Any = None
     while True:
@@ -78,7 +77,7 @@ async def _looks(every_s: float, look: Any) -> AsyncIterator[Any]:
         if now != seen:
             seen = now
             yield now
-        await asyncio.sleep(every_s)
+        await scene.out.pause(every_s)
 
 
 # --- all ---
@@ -92,7 +91,7 @@ async def _watch_all(scene: Scene, every_s: float, limit: int, **wanted: Any) ->
         return found
 
     with _Screen(scene) as screen:
-        async for runs in _looks(every_s, look):
+        async for runs in _looks(scene, every_s, look):
             if screen.is_live:
                 screen.show(_table(RUNS, runs))
                 continue
@@ -122,7 +121,7 @@ async def _watch_one(scene: Scene, run_id: str, every_s: float) -> str:
 
     with _Screen(scene) as screen:
         status = ""
-        async for info, steps, waits in _looks(every_s, look):
+        async for info, steps, waits in _looks(scene, every_s, look):
             if screen.is_live:
                 screen.show(*_one(info, steps, waits))
             else:
