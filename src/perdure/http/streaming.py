@@ -20,6 +20,7 @@ from perdure.app import App
 from perdure.engine import Engine
 from perdure.errors import LedgerRewound, Overloaded, PerdureError, RunNotFound
 from perdure.http import wire
+from perdure.http.ending import Ending, until
 from perdure.http.handling import Call, item_line
 from perdure.http.problems import problem_of
 from perdure.http.routes import Route
@@ -201,9 +202,15 @@ async def stream(app: App, feed: Feed, route: Route, call: Call, show: Shown) ->
             f"this server feeds {limits.http_streams_max} streams already (http_streams_max); try again later"
         )
     maker = _makers[route.verb]
-    messages = await maker(app, feed, call)
+    ending = Ending()
+    messages = until(ending, await maker(app, feed, call))
     return EventSourceResponse(
-        _sent(feed, messages, show), ping=_ping_s, headers=_headers, send_timeout=30
+        _sent(feed, messages, show),
+        ping=_ping_s,
+        headers=_headers,
+        send_timeout=30,
+        shutdown_event=ending,  # type: ignore[arg-type]  # it is told as an event is
+        shutdown_grace_period=1,
     )
 
 
