@@ -1,6 +1,7 @@
 """Places that commands work at: a store on SQLite, one on Postgres, a server; each furnished anew for each test."""
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -30,11 +31,19 @@ def furnished(url: str, namespace: str | None = None) -> None:
     asyncio.run(story())
 
 
+@pytest.fixture(scope="session")
+def furnished_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store, made once; each test has a copy of it."""
+    file = tmp_path_factory.mktemp("furnished") / "perdure.db"
+    furnished(f"sqlite:///{file}")
+    return file
+
+
 @pytest.fixture
-def sqlite_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def sqlite_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, furnished_file: Path) -> Shell:
     """The store in the current directory, with nothing living on it: `perdure.db` is where commands look by default."""
     monkeypatch.chdir(tmp_path)
-    furnished("sqlite:///perdure.db")
+    shutil.copy(furnished_file, tmp_path)
     return Shell()
 
 
@@ -45,9 +54,19 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     return Shell()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "server"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
-    """The same store, reached in three ways."""
+@pytest.fixture(params=["sqlite", "server"])
+def shell(request: pytest.FixtureRequest) -> Iterator[Shell]:
+    """The same store, reached in two ways."""
+    yield from _reached(request)
+
+
+@pytest.fixture(params=["sqlite", "server", "postgres"])
+def every_shell(request: pytest.FixtureRequest) -> Iterator[Shell]:
+    """And one on Postgres: for tests of what stores do each in their own way."""
+    yield from _reached(request)
+
+
+def _reached(request: pytest.FixtureRequest) -> Iterator[Shell]:
     match request.param:
         case "sqlite":
             yield request.getfixturevalue("sqlite_shell")
@@ -57,9 +76,10 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
             furnished(url, namespace)
             yield Shell("--url", url, "--namespace", namespace)
         case _:
-            store = f"sqlite:///{tmp_path}/perdure.db"
-            furnished(store)
-            with serving(App(store, worker=False, secret=corner_shop.SECRET)) as url:
+            there = request.getfixturevalue("tmp_path")
+            shutil.copy(request.getfixturevalue("furnished_file"), there)
+            app = App(f"sqlite:///{there}/perdure.db", worker=False, secret=corner_shop.SECRET)
+            with serving(app) as url:
                 yield Shell(env={"PERDURE_URL": url, "PERDURE_TOKEN": TOKEN})
 
 

@@ -25,6 +25,8 @@ async def reserve(order: str) -> str:
 @app.workflow(signals=[approve, claim, note])
 async def decide(ctx: Context, order: str) -> str:
     await ctx.step(reserve, order)
+    await ctx.publish("log", f"asked for {order}")
+    await ctx.publish("log", {"asked": order})
     return f"{order} {await ctx.wait(approve)}"
 
 

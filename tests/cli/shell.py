@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -100,6 +101,13 @@ def _streams(stdin: bytes, env: Mapping[str, str]) -> Iterator[tuple[io.BytesIO,
 
 # --- processes ---
 
+# Where nothing is to be written beside the sources, each process would compile all of them for itself.
+_compiled = (
+    tempfile.TemporaryDirectory(prefix="perdure-compiled-")
+    if os.environ.get("PYTHONDONTWRITEBYTECODE")
+    else None
+)
+
 
 def environment(**more: str) -> dict[str, str]:
     env = {name: one for name, one in os.environ.items() if name not in _of_ours}
@@ -108,6 +116,11 @@ def environment(**more: str) -> dict[str, str]:
         "TERM": "xterm-256color",
         "COLUMNS": "160",
         "PYTHONUNBUFFERED": "1",
+        **(
+            {"PYTHONPYCACHEPREFIX": _compiled.name, "PYTHONDONTWRITEBYTECODE": ""}
+            if _compiled
+            else {}
+        ),
         **more,
     }
 
@@ -181,11 +194,14 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*args: str, cwd: Path, **env: str) -> Iterator[Terminal]:
+def terminal(
+    *args: str, cwd: Path, program: Sequence[str] | None = None, **env: str
+) -> Iterator[Terminal]:
+    """A command of perdure, or another program, on a terminal."""
     ours, theirs = pty.openpty()
     try:
         process = subprocess.Popen(
-            line_of(*args),
+            program or line_of(*args),
             cwd=cwd,
             env=environment(**env),
             stdin=theirs,

@@ -4,11 +4,10 @@ import asyncio
 import json
 from pathlib import Path
 
-import corner_shop
 import pytest
 from shell import Shell, piped, rows
 
-from perdure import Event
+from perdure import App, Context, Event
 from perdure.model import limits
 
 # --- events ---
@@ -27,29 +26,33 @@ def test_events_are_listed_by_pattern_and_entity(shell: Shell) -> None:
     assert "empty segment" in shell("events", "list", "a..b", code=1).err
 
 
-def test_an_event_is_emitted_and_resumes_who_waits(shell: Shell) -> None:
-    told = shell.json("events", "emit", "stock.arrived", "5", "--entity", "sku/7", "--key", "k")
+def test_an_event_is_emitted_and_resumes_who_waits(every_shell: Shell) -> None:
+    told = every_shell.json(
+        "events", "emit", "stock.arrived", "5", "--entity", "sku/7", "--key", "k"
+    )
     assert (told["outcome"], told["resumed"]) == ("emitted", 1)
     again = ("events", "emit", "stock.arrived", "5", "--entity", "sku/7", "--key", "k")
-    assert shell(*again).out.startswith(f"told before: {told['event_id']} at {told['position']}; ")
+    assert every_shell(*again).out.startswith(
+        f"told before: {told['event_id']} at {told['position']}; "
+    )
     late = ["--at", "2020-01-31T09:00:00Z", "--caused-by", told["event_id"], "--id"]
-    shell("events", "emit", "stock.counted", "1", "--entity", "sku/7", *late, f"{'0' * 25}1")
-    timeline = shell.json("events", "timeline", "sku/7")["items"]
+    every_shell("events", "emit", "stock.counted", "1", "--entity", "sku/7", *late, f"{'0' * 25}1")
+    timeline = every_shell.json("events", "timeline", "sku/7")["items"]
     assert rows(timeline, "payload") == [1, 3, 5]
     assert timeline[0]["event_id"] == f"{'0' * 25}1"
-    assert "sku/7" in shell("events", "timeline", "sku/7").out
-    assert "only the engine" in shell("events", "emit", "workflow.done", code=1).err
-    assert "expected integer" in shell("events", "emit", "stock.arrived", '"x"', code=1).err
+    assert "sku/7" in every_shell("events", "timeline", "sku/7").out
+    assert "only the engine" in every_shell("events", "emit", "workflow.done", code=1).err
+    assert "expected integer" in every_shell("events", "emit", "stock.arrived", '"x"', code=1).err
 
 
-def test_the_newest_events_are_told_a_line_each(shell: Shell) -> None:
-    every = shell.json("events", "list", "--all")["items"]
-    assert shell("events", "tail", "-n", "3", "--json").lines == every[-3:]
-    assert shell("events", "tail", "stock.*", "--json").lines == [
+def test_the_newest_events_are_told_a_line_each(every_shell: Shell) -> None:
+    every = every_shell.json("events", "list", "--all")["items"]
+    assert every_shell("events", "tail", "-n", "3", "--json").lines == every[-3:]
+    assert every_shell("events", "tail", "stock.*", "--json").lines == [
         one for one in every if one["type"].startswith("stock.")
     ]
-    assert shell("events", "tail", "-n", "0").out == ""
-    said = shell("events", "tail", "--entity", "sku/7").out
+    assert every_shell("events", "tail", "-n", "0").out == ""
+    said = every_shell("events", "tail", "--entity", "sku/7").out
     assert "stock.counted  sku/7  3" in said
 
 
@@ -70,25 +73,27 @@ def test_what_terminals_obey_is_shown_as_text(shell: Shell) -> None:
 # --- consumers ---
 
 
-def test_consumers_are_listed_paused_and_moved(shell: Shell) -> None:
-    assert rows(shell.json("consumers")["items"], "name") == ["audit", "workflow_runner"]
-    shell("consumers", "pause", "audit", "--reason", "look at it")
-    audit = shell.json("consumers")["items"][0]
+def test_consumers_are_listed_paused_and_moved(every_shell: Shell) -> None:
+    assert rows(every_shell.json("consumers")["items"], "name") == ["audit", "workflow_runner"]
+    every_shell("consumers", "pause", "audit", "--reason", "look at it")
+    audit = every_shell.json("consumers")["items"][0]
     assert (audit["paused"], audit["reason"]) == (True, "look at it")
-    assert "look at it" in shell("consumers").out
-    assert shell.json("consumers", "resume", "audit") == {"name": "audit", "paused": False}
-    moved = shell.json("consumers", "rewind", "audit", "beginning", "--yes")
+    assert "look at it" in every_shell("consumers").out
+    assert every_shell.json("consumers", "resume", "audit") == {"name": "audit", "paused": False}
+    moved = every_shell.json("consumers", "rewind", "audit", "beginning", "--yes")
     assert moved == {"name": "audit", "position": 0}
-    assert shell.json("consumers")["items"][0]["position"] == 0
-    assert shell.json("consumers", "rewind", "audit", "5", "--yes")["position"] == 5
-    end = shell.json("consumers", "rewind", "audit", "2090-01-01T00:00:00Z", "--yes")
-    assert end == shell.json("consumers", "rewind", "audit", "now", "--yes")
-    assert "neither a position" in shell("consumers", "rewind", "audit", "x", "-y", code=2).err
-    shell("consumers", "drop", "audit", "--yes")
-    assert rows(shell.json("consumers")["items"], "name") == ["workflow_runner"]
+    assert every_shell.json("consumers")["items"][0]["position"] == 0
+    assert every_shell.json("consumers", "rewind", "audit", "5", "--yes")["position"] == 5
+    end = every_shell.json("consumers", "rewind", "audit", "2090-01-01T00:00:00Z", "--yes")
+    assert end == every_shell.json("consumers", "rewind", "audit", "now", "--yes")
+    assert (
+        "neither a position" in every_shell("consumers", "rewind", "audit", "x", "-y", code=2).err
+    )
+    every_shell("consumers", "drop", "audit", "--yes")
+    assert rows(every_shell.json("consumers")["items"], "name") == ["workflow_runner"]
     for verb in ("pause", "resume", "drop"):
         yes = ["--yes"] if verb == "drop" else []
-        assert "no consumer 'nobody'" in shell("consumers", verb, "nobody", *yes, code=3).err
+        assert "no consumer 'nobody'" in every_shell("consumers", verb, "nobody", *yes, code=3).err
 
 
 def test_parked_events_are_listed_and_forgotten(shell: Shell) -> None:
@@ -147,11 +152,11 @@ def test_what_a_bound_has_put_off_is_released_or_forgotten(
 
     async def story() -> None:
         """Two chains that go on for ever."""
-        app = corner_shop.app.copy()
+        app = App("sqlite:///perdure.db")
 
         @app.on("chain.link")
         @app.workflow
-        async def link(ctx: corner_shop.Context, event: Event) -> None:
+        async def link(ctx: Context, event: Event) -> None:
             await ctx.emit("chain.link")
 
         async with app, asyncio.timeout(20):
@@ -173,19 +178,23 @@ def test_what_a_bound_has_put_off_is_released_or_forgotten(
 # --- replay ---
 
 
-def test_a_window_is_counted_and_then_fired_anew(shell: Shell) -> None:
-    shell("subscriptions", "set", "rule", "stock.*", "recount", "--map", "{'pieces': payload}")
+def test_a_window_is_counted_and_then_fired_anew(every_shell: Shell) -> None:
+    every_shell(
+        "subscriptions", "set", "rule", "stock.*", "recount", "--map", "{'pieces': payload}"
+    )
     window = ("events", "replay", "workflow_runner", "--pattern", "stock.*", "--since", "1")
-    counted = shell.json(*window, "--dry-run")
+    counted = every_shell.json(*window, "--dry-run")
     assert (counted["dry_run"], counted["events"], counted["starts"]) == (True, 1, 1)
-    assert shell(*window, "--dry-run").out.startswith("would fire 1 events (1 stock.counted); 1 st")
-    before = len(shell.json("runs")["items"])
-    fired = shell.json(*window, "--until", "2090-01-01", "--rate", "1000", "--yes")
+    assert every_shell(*window, "--dry-run").out.startswith(
+        "would fire 1 events (1 stock.counted); 1 st"
+    )
+    before = len(every_shell.json("runs")["items"])
+    fired = every_shell.json(*window, "--until", "2090-01-01", "--rate", "1000", "--yes")
     assert (fired["events"], fired["starts"], fired["failed"]) == (1, 1, 0)
-    assert len(shell.json("runs")["items"]) == before + 1
-    assert shell.json(*window, "--yes")["starts"] == 0, "there is a run already"
-    assert shell.json(*window, "--yes", "--again")["starts"] == 1
-    assert "consumer 'nobody'" in shell("events", "replay", "nobody", "--dry-run", code=3).err
+    assert len(every_shell.json("runs")["items"]) == before + 1
+    assert every_shell.json(*window, "--yes")["starts"] == 0, "there is a run already"
+    assert every_shell.json(*window, "--yes", "--again")["starts"] == 1
+    assert "consumer 'nobody'" in every_shell("events", "replay", "nobody", "--dry-run", code=3).err
 
 
 def test_a_replay_says_what_it_would_do_before_it_is_agreed_to(sqlite_shell: Shell) -> None:

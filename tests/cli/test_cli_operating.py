@@ -36,36 +36,39 @@ def test_schedules_are_made_paused_triggered_and_deleted(shell: Shell) -> None:
     assert "IANA" in shell("schedules", "set", "x", "1h", "quick", "--zone", "Nowhere", code=1).err
 
 
-def test_ticks_of_a_window_are_counted_and_then_started(shell: Shell) -> None:
-    shell("schedules", "set", "hourly", "15m", "quick")
+def test_ticks_of_a_window_are_counted_and_then_started(every_shell: Shell) -> None:
+    every_shell("schedules", "set", "hourly", "15m", "quick")
     window = ("--since", "2026-01-01T00:00:00Z", "--until", "2026-01-01T01:00:00Z")
-    counted = shell.json("schedules", "backfill", "hourly", *window, "--dry-run")
+    counted = every_shell.json("schedules", "backfill", "hourly", *window, "--dry-run")
     assert (counted["ticks"], counted["started"]) == (4, 4)
     assert (
-        "would start 4 of 4" in shell("schedules", "backfill", "hourly", *window, "--dry-run").out
+        "would start 4 of 4"
+        in every_shell("schedules", "backfill", "hourly", *window, "--dry-run").out
     )
-    assert shell.json("schedules", "backfill", "hourly", *window, "--yes")["started"] == 4
-    again = shell.json("schedules", "backfill", "hourly", *window, "--yes")
+    assert every_shell.json("schedules", "backfill", "hourly", *window, "--yes")["started"] == 4
+    again = every_shell.json("schedules", "backfill", "hourly", *window, "--yes")
     assert (again["started"], again["existing"]) == (0, 4)
-    bad = shell("schedules", "backfill", "hourly", "--since", "x", "--until", "y", code=2)
+    bad = every_shell("schedules", "backfill", "hourly", "--since", "x", "--until", "y", code=2)
     assert "is not a time" in bad.err
 
 
 # --- pools ---
 
 
-def test_pools_are_changed_and_set_back(shell: Shell) -> None:
-    (pool,) = shell.json("pools")["items"]
+def test_pools_are_changed_and_set_back(every_shell: Shell) -> None:
+    (pool,) = every_shell.json("pools")["items"]
     assert (pool["name"], pool["limit"]) == ("narrow", 1)
-    changed = shell.json("pools", "set", "narrow", "--limit", "3", "--rate", "10/1m")
+    changed = every_shell.json("pools", "set", "narrow", "--limit", "3", "--rate", "10/1m")
     assert (changed["limit"], changed["rate"]) == (3, "10/1m")
-    changed = shell.json("pools", "set", "narrow", "--rate", "none", "--per-key", "1")
+    changed = every_shell.json("pools", "set", "narrow", "--rate", "none", "--per-key", "1")
     assert (changed["limit"], changed["rate"], changed["per_key"]) == (3, None, 1)
-    assert shell.json("pools", "reset", "narrow")["limit"] == 1
-    assert "narrow" in shell("pools", "set", "narrow", "--limit", "none", "--rate", "1/1h").out
-    assert "neither a number" in shell("pools", "set", "narrow", "--limit", "x", code=2).err
-    assert "names no limit" in shell("pools", "set", "narrow", code=1).err
-    assert "'nope'" in shell("pools", "line", "nope", code=3).err
+    assert every_shell.json("pools", "reset", "narrow")["limit"] == 1
+    assert (
+        "narrow" in every_shell("pools", "set", "narrow", "--limit", "none", "--rate", "1/1h").out
+    )
+    assert "neither a number" in every_shell("pools", "set", "narrow", "--limit", "x", code=2).err
+    assert "names no limit" in every_shell("pools", "set", "narrow", code=1).err
+    assert "'nope'" in every_shell("pools", "line", "nope", code=3).err
 
 
 def test_who_stands_in_line_is_listed(sqlite_shell: Shell) -> None:
@@ -90,11 +93,11 @@ def test_who_stands_in_line_is_listed(sqlite_shell: Shell) -> None:
 # --- how it goes ---
 
 
-def test_health_counts_what_waits_for_somebody(shell: Shell) -> None:
-    found = shell.json("health")
+def test_health_counts_what_waits_for_somebody(every_shell: Shell) -> None:
+    found = every_shell.json("health")
     assert (found["status"], found["parked"], found["dead_letters"]) == ("ok", 1, 1)
     assert rows(found["consumers"], "name") == ["audit", "workflow_runner"]
-    assert shell("health").out.startswith("status")
+    assert every_shell("health").out.startswith("status")
 
 
 def test_health_says_that_somebody_should_look_and_why(sqlite_shell: Shell) -> None:
@@ -109,13 +112,13 @@ def test_health_says_that_somebody_should_look_and_why(sqlite_shell: Shell) -> N
     assert "! a run is ready since 36" in sqlite_shell("health", code=6).out
 
 
-def test_the_doctor_says_what_the_store_is_and_promises(shell: Shell) -> None:
-    found = shell.json("doctor")
+def test_the_doctor_says_what_the_store_is_and_promises(every_shell: Shell) -> None:
+    found = every_shell.json("doctor")
     assert found["kind"] in ("sqlite", "postgres")
     assert {one["fault"] for one in found["promises"]} >= {"process killed", "power loss"}
     assert found["counts"]["runs"] == 9
     assert any("no worker lives" in one for one in found["warnings"])
-    said = shell("doctor", "--strict", code=6).out
+    said = every_shell("doctor", "--strict", code=6).out
     for words in ("promises in force", "settings that promises rest on", "! no worker lives"):
         assert words in said
 
@@ -131,11 +134,11 @@ def test_a_password_is_never_shown(postgres_url: str, lend_namespace: Any) -> No
     assert ":***@" in asked
 
 
-def test_a_sound_store_holds_together(shell: Shell) -> None:
-    report = shell.json("fsck")
+def test_a_sound_store_holds_together(every_shell: Shell) -> None:
+    report = every_shell.json("fsck")
     assert (report["ok"], report["findings"]) == (True, [])
     assert report["checked"]["runs"] == 9
-    said = shell("fsck").out
+    said = every_shell("fsck").out
     assert "9 runs" in said
     assert said.endswith("all holds together\n")
 
@@ -179,6 +182,9 @@ def test_workflows_are_listed_with_what_they_listen_to(shell: Shell) -> None:
     assert rows(found["decide"]["signals"], "name") == ["approve", "claim", "note"]
     assert "approve, claim, note" in shell("workflows").out
     assert shell.json("workers") == {"items": [], "cursor": None}
+    channels = [(one["kind"], one["name"]) for one in shell.json("channels")["items"]]
+    assert channels == [("queue", "jobs"), ("topic", "stock.arrived")]
+    assert '{"type":"integer"}' in shell("channels").out
 
 
 def test_workers_that_live_are_listed(bare: Shell) -> None:
@@ -195,11 +201,11 @@ def test_workers_that_live_are_listed(bare: Shell) -> None:
 # --- the store itself ---
 
 
-def test_the_version_of_a_schema_is_told(shell: Shell) -> None:
-    found = shell.json("db", "version")
+def test_the_version_of_a_schema_is_told(every_shell: Shell) -> None:
+    found = every_shell.json("db", "version")
     assert found["stored"] == found["known"]
     assert (found["migrates"], found["refused"]) == (False, False)
-    assert f"schema {found['known']}" in shell("db", "version").out
+    assert f"schema {found['known']}" in every_shell("db", "version").out
 
 
 def test_a_store_is_made_and_brought_up(bare: Shell) -> None:
@@ -227,41 +233,43 @@ def test_a_store_that_is_too_new_is_told(sqlite_shell: Shell) -> None:
     assert sqlite_shell("runs", code=5).err.startswith("perdure: ")
 
 
-def test_a_store_that_is_a_file_is_copied(shell: Shell, tmp_path: Path) -> None:
+def test_a_store_that_is_a_file_is_copied(every_shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "copy.db"
-    if shell.where or shell.env:
-        said = shell("db", "backup", str(file), code=1).err
+    if every_shell.where or every_shell.env:
+        said = every_shell("db", "backup", str(file), code=1).err
         assert "URL of the store itself" in said or "pg_dump" in said
         assert not file.exists()
         return
-    told = shell.json("db", "backup", str(file))
+    told = every_shell.json("db", "backup", str(file))
     assert told["bytes"] == file.stat().st_size
     copy = Shell("--url", f"sqlite:///{file}")
     assert len(copy.json("runs")["items"]) == 9
     assert copy.json("fsck")["ok"]
-    assert "exists" in shell("db", "backup", str(file), code=1).err
+    assert "exists" in every_shell("db", "backup", str(file), code=1).err
 
 
-def test_ended_runs_are_deleted(shell: Shell) -> None:
-    assert "keep=" in shell("db", "prune", "--yes", code=1).err
-    assert shell.json("db", "prune", "--older-than", "1h", "--yes") == {"deleted": 0}
-    assert shell("db", "prune", "--older-than", "0s", "--yes").out == "deleted 3 runs\n"
-    left = set(rows(shell.json("runs")["items"], "id"))
+def test_ended_runs_are_deleted(every_shell: Shell) -> None:
+    assert "keep=" in every_shell("db", "prune", "--yes", code=1).err
+    assert every_shell.json("db", "prune", "--older-than", "1h", "--yes") == {"deleted": 0}
+    assert every_shell("db", "prune", "--older-than", "0s", "--yes").out == "deleted 3 runs\n"
+    left = set(rows(every_shell.json("runs")["items"], "id"))
     assert left.isdisjoint({"completed", "failed", "ended"})
-    assert "is not understood" in shell("db", "prune", "--older-than", "old", "-y", code=1).err
+    assert (
+        "is not understood" in every_shell("db", "prune", "--older-than", "old", "-y", code=1).err
+    )
 
 
-def test_old_events_are_deleted_but_for_what_is_still_to_be_read(shell: Shell) -> None:
-    every = shell.json("events", "list", "--all")["items"]
-    trimmed = shell.json("db", "trim", "--keep", "2", "--yes")
+def test_old_events_are_deleted_but_for_what_is_still_to_be_read(every_shell: Shell) -> None:
+    every = every_shell.json("events", "list", "--all")["items"]
+    trimmed = every_shell.json("db", "trim", "--keep", "2", "--yes")
     assert trimmed["held_by"] == "workflow_runner"
-    said = shell("db", "trim", "--keep", "2", "--yes")
+    said = every_shell("db", "trim", "--keep", "2", "--yes")
     assert said.out == "deleted 0 events; consumer workflow_runner holds the rest\n"
     assert said.err == "", "what the answer says the log need not say again"
-    forced = shell.json("db", "trim", "--keep", "2", "--force", "--yes")
+    forced = every_shell.json("db", "trim", "--keep", "2", "--force", "--yes")
     assert trimmed["count"] + forced["count"] == len(every) - 2
-    assert shell.json("db", "trim", "--older-than", "30d", "--yes")["count"] == 0
-    assert "keep" in shell("db", "trim", "--yes", code=1).err
+    assert every_shell.json("db", "trim", "--older-than", "30d", "--yes")["count"] == 0
+    assert "keep" in every_shell("db", "trim", "--yes", code=1).err
 
 
 # --- tokens ---

@@ -44,7 +44,7 @@ def test_a_run_whose_id_is_a_command(sqlite_shell: Shell) -> None:
 # --- many ---
 
 
-def test_many_signals_each_have_their_answer(shell: Shell, tmp_path: Path) -> None:
+def test_many_signals_each_have_their_answer(every_shell: Shell, tmp_path: Path) -> None:
     lines = [
         {"run_id": "first", "signal": "note", "payload": 1},
         {"run_id": "nobody", "signal": "note"},
@@ -54,7 +54,7 @@ def test_many_signals_each_have_their_answer(shell: Shell, tmp_path: Path) -> No
     ]
     file = tmp_path / "signals.jsonl"
     file.write_text("\n\n".join(map(json.dumps, lines)) + "\n")
-    *answers, summary = shell("signal", "many", str(file), "--json", code=4).lines
+    *answers, summary = every_shell("signal", "many", str(file), "--json", code=4).lines
     assert rows(answers, "line") == [1, 3, 5, 7, 9]
     told = rows(answers, "outcome")
     assert told == ["delivered", "not_found", "refused", "finished", "buffered"]
@@ -107,36 +107,40 @@ def test_dead_letters_are_listed_and_sent_again(shell: Shell) -> None:
     assert shell.json("dead-letters")["items"] == []
 
 
-def test_queues_are_filled_looked_into_and_emptied(shell: Shell) -> None:
-    assert shell.json("queues") == {"items": [{"queue": "jobs", "items": 1}], "cursor": None}
-    assert shell("queues", "put", "jobs", "7", "--key", "k").out.startswith("queued as ")
-    assert shell("queues", "put", "jobs", "7", "--key", "k").out.startswith("put before: queued")
-    assert "expected integer" in shell("queues", "put", "jobs", '"x"', code=1).err
-    first = shell.json("queues", "items", "jobs", "--limit", "1")
+def test_queues_are_filled_looked_into_and_emptied(every_shell: Shell) -> None:
+    assert every_shell.json("queues") == {"items": [{"queue": "jobs", "items": 1}], "cursor": None}
+    assert every_shell("queues", "put", "jobs", "7", "--key", "k").out.startswith("queued as ")
+    assert every_shell("queues", "put", "jobs", "7", "--key", "k").out.startswith(
+        "put before: queued"
+    )
+    assert "expected integer" in every_shell("queues", "put", "jobs", '"x"', code=1).err
+    first = every_shell.json("queues", "items", "jobs", "--limit", "1")
     assert rows(first["items"], "payload") == [1]
-    assert rows(shell.json("queues", "items", "jobs", "--all")["items"], "payload") == [1, 7]
-    old = shell.json("queues", "purge", "jobs", "--older-than", "1d", "--yes")
+    assert rows(every_shell.json("queues", "items", "jobs", "--all")["items"], "payload") == [1, 7]
+    old = every_shell.json("queues", "purge", "jobs", "--older-than", "1d", "--yes")
     assert old == {"queue": "jobs", "deleted": 0}
-    assert shell("queues", "purge", "jobs", "--yes").out == "deleted 2 items\n"
-    assert shell.json("queues")["items"] == []
+    assert every_shell("queues", "purge", "jobs", "--yes").out == "deleted 2 items\n"
+    assert every_shell.json("queues")["items"] == []
 
 
 # --- approvals ---
 
 
-def test_approvals_are_listed_and_decided(shell: Shell) -> None:
-    (asked,) = shell.json("approvals")["items"]
+def test_approvals_are_listed_and_decided(every_shell: Shell) -> None:
+    (asked,) = every_shell.json("approvals")["items"]
     assert (asked["run_id"], asked["name"], asked["choices"]) == ("asking", "agreed", ["yes", "no"])
-    assert shell.json("approvals", "list", "--who", "bob")["items"] == []
-    found = shell.json("approvals", "list", "--who", "anna", "--run", "asking", "-w", "ask")
+    assert every_shell.json("approvals", "list", "--who", "bob")["items"] == []
+    found = every_shell.json("approvals", "list", "--who", "anna", "--run", "asking", "-w", "ask")
     assert rows(found["items"], "id") == [asked["id"]]
     decide = ("approvals", "decide", asked["id"])
-    assert "may not answer this" in shell(*decide, "yes", "--by", "bob", code=1).err
-    assert "maybe" in shell(*decide, "maybe", "--by", "anna", code=1).err
-    assert shell.json(*decide, "yes", "--by", "anna", "--key", "k")["outcome"] == "decided"
-    assert shell(*decide, "yes", "--by", "anna", "--key", "k").out.startswith("decided before")
-    assert "anna" in shell(*decide, "no", "--by", "anna", code=1).err
-    assert shell("approvals", "decide", "nothing", "yes", "--by", "anna", code=1).err
+    assert "may not answer this" in every_shell(*decide, "yes", "--by", "bob", code=1).err
+    assert "maybe" in every_shell(*decide, "maybe", "--by", "anna", code=1).err
+    assert every_shell.json(*decide, "yes", "--by", "anna", "--key", "k")["outcome"] == "decided"
+    assert every_shell(*decide, "yes", "--by", "anna", "--key", "k").out.startswith(
+        "decided before"
+    )
+    assert "anna" in every_shell(*decide, "no", "--by", "anna", code=1).err
+    assert every_shell("approvals", "decide", "nothing", "yes", "--by", "anna", code=1).err
 
 
 def test_one_decides_in_ones_own_name(shell: Shell) -> None:

@@ -75,10 +75,10 @@ class Scene:
 
 def _agreed(question: str) -> bool:
     """Ctrl-C is to end the question: the handler of asyncio would only cancel a task that does not go on."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        sys.stderr.write(question)
+        sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     finally:
         signal.signal(signal.SIGINT, before)

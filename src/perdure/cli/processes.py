@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import typer
 
@@ -18,7 +18,6 @@ from perdure.cli.showing import plain
 
 # Set for a process whose parent holds its standard input: when that ends, so does the parent, however it ended.
 LIFELINE_VARIABLE: Final = "PERDURE_LIFELINE"
-_words: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _levels: Final = ("debug", "info", "warning", "error")
 
 
@@ -27,15 +26,13 @@ class Stop:
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
-        self.code = exits.OK
 
     async def wait(self) -> None:
         await self.event.wait()
 
-    def tell(self, code: int = exits.OK) -> None:
+    def tell(self, number: int) -> None:
         if self.event.is_set():
-            os._exit(code or 1)
-        self.code = code
+            os._exit(exits.SIGNALLED + number)
         self.event.set()
 
     @classmethod
@@ -44,8 +41,8 @@ class Stop:
         """One that hears SIGTERM and Ctrl-C, and the end of the process that holds us by a lifeline."""
         stop = cls()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, stop.tell)
-        loop.add_signal_handler(signal.SIGINT, stop.tell, exits.INTERRUPTED)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.tell, number)
         holds = bool(os.environ.get(LIFELINE_VARIABLE))
         if holds:
             loop.add_reader(sys.stdin.fileno(), _let_go, loop, stop)
@@ -61,15 +58,17 @@ class Stop:
 def _let_go(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
     if not os.read(sys.stdin.fileno(), 1):
         loop.remove_reader(sys.stdin.fileno())
-        if not stop.event.is_set():
-            stop.tell()
+        stop.event.set()
 
 
 # --- log ---
 
 
-class _Lines(logging.Formatter):
-    """For people: what others have sent or stored does not reach their terminal as it stands."""
+class _Lines(logging.StreamHandler[TextIO]):
+    """To the standard error, which may be a terminal: what others have sent does not reach it as it stands."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
 
     def format(self, record: logging.LogRecord) -> str:
         return plain(super().format(record))
@@ -99,8 +98,9 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
         raise typer.BadParameter(
             f"{level!r} is none of {', '.join(_levels)}", param_hint="--log-level"
         )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if as_json else _Lines(_words))
+    handler = _Lines()
+    words = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    handler.setFormatter(_JsonLines() if as_json else logging.Formatter(words))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level.lower() != "debug":
         # Each start and stop of it is told by us.
@@ -109,8 +109,8 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
 
 def hush_logging() -> None:
     """Of a command that answers and ends: what is wrong it says itself, so that the log would say it twice."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines("%(name)s: %(message)s"))
+    handler = _Lines()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     handler.setLevel(logging.ERROR)
     logging.lastResort = (
         handler  # for as long as nobody, an app of the user for one, sets up another

@@ -1,9 +1,9 @@
 """What is written: tables and lines for people, JSON for programs.
 
-To a terminal goes what rich makes of it; anywhere else plain columns, no colours, and no line is broken or cut, so that
-`grep` and `awk` find what is there. What users have stored never reaches the terminal as a control character. JSON is
-one document, or a line each where things come one after the other; it says all there is, in the forms of the HTTP API;
-what a terminal would obey is escaped in it.
+To a terminal goes what rich makes of it; anywhere else (to a dumb one, too) plain columns, no colours, and no line is
+broken or cut, so that `grep` and `awk` find what is there. What users have stored never reaches the terminal as a
+control character. JSON is one document, or a line each where things come one after the other; it says all there is, in
+the forms of the HTTP API; what a terminal would obey is escaped in it.
 """
 
 import asyncio
@@ -134,7 +134,9 @@ class Out:
 
     @property
     def is_terminal(self) -> bool:
-        return not self.json and sys.stdout.isatty()
+        """One that can do more than write line after line."""
+        is_plain = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
+        return not self.json and sys.stdout.isatty() and not is_plain
 
     async def pause(self, seconds: float) -> None:
         """Between two looks. Raises ReaderGone: who has nothing to write would not hear of it otherwise."""

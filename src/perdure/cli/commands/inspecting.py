@@ -1,4 +1,4 @@
-"""`perdure doctor`, `fsck`, `health`, `workflows`, `workers`: how a store is doing, and what it knows."""
+"""`perdure doctor`, `fsck`, `health`, `workflows`, `channels`, `workers`: how a store is doing, and what it knows."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ import typer
 from perdure.cli import exits
 from perdure.cli.calling import Scene, command
 from perdure.cli.paging import show
-from perdure.cli.showing import Column
+from perdure.cli.showing import Column, short
 
 
 def add(program: typer.Typer) -> None:
@@ -16,6 +16,7 @@ def add(program: typer.Typer) -> None:
     command(program, "doctor")(doctor)
     command(program, "fsck", destroys=True)(fsck)
     command(program, "workflows")(workflows)
+    command(program, "channels")(channels)
     command(program, "workers")(workers)
 
 
@@ -182,6 +183,18 @@ _workflows = (
 async def workflows(scene: Scene) -> None:
     """Every version of every workflow that some app has declared: what it takes, gives and listens to."""
     show(scene, _workflows, await scene.here("catalogue")())
+
+
+_channels = (
+    Column("kind", lambda one: one.kind),
+    Column("name", lambda one: one.name, whole=True),
+    Column("schema", lambda one: None if one.schema is None else short(one.schema)),
+)
+
+
+async def channels(scene: Scene) -> None:
+    """Topics and queues that some app has declared, and what fits them."""
+    show(scene, _channels, await scene.here("channels")())
 
 
 async def workers(scene: Scene) -> None:

@@ -119,11 +119,13 @@ async def list_runs(
 
 
 async def show_run(scene: Scene, run_id: RunId) -> None:
-    """One run: what is known of it, what it waits for, what is kept for it."""
+    """One run: what is known of it, what it waits for, what is kept for it, what it has published."""
     run = scene.verbs.run(run_id)
     info, waits, buffered = await run.info(), await run.waiting(), await run.buffered()
+    streams = await run.streams()
     if scene.out.json:
-        scene.out.document({"run": info, "waiting": waits, "buffered": buffered})
+        parts = {"run": info, "waiting": waits, "buffered": buffered, "streams": streams}
+        scene.out.document(parts)
         return
     scene.out.facts(msgspec.structs.asdict(info))
     if waits:
@@ -132,6 +134,9 @@ async def show_run(scene: Scene, run_id: RunId) -> None:
     if buffered:
         scene.out.say("\nsignals that are kept for it")
         scene.out.table(BUFFERED, buffered)
+    if streams:
+        scene.out.say("\npublishes")
+        scene.out.table(STREAMS, streams)
 
 
 BUFFERED = (
@@ -139,6 +144,13 @@ BUFFERED = (
     Column("id", lambda one: one.signal_id, whole=True),
     Column("received", lambda one: one.received_at),
     Column("payload", lambda one: short(one.payload)),
+)
+
+
+STREAMS = (
+    Column("stream", lambda one: one.name, whole=True),
+    Column("from", lambda one: one.first),
+    Column("to", lambda one: one.last),
 )
 
 

@@ -1,24 +1,25 @@
-"""`perdure runs watch`: runs as they change, or one run until it has ended.
+"""`perdure runs watch`: runs as they change, or one run until it has ended. `runs stream`: what a run publishes.
 
-It looks now and then, and shows what is other than before: a live table on a terminal, a line for each change
-elsewhere.
+To watch is to look now and then, and to show what is other than before: a live table on a terminal, a line for each
+change elsewhere.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from typing import Annotated, Any
 
 import typer
 
 from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command
-from perdure.cli.commands.runs import RUNS, STEPS, WAITS, Status, Workflow
-from perdure.cli.showing import cell, console, rich_table, when
+from perdure.cli.commands.runs import RUNS, STEPS, WAITS, RunId, Status, Workflow
+from perdure.cli.showing import cell, console, json_line, rich_table, when
 from perdure.model.status import TERMINAL
 
 
 def add(runs: typer.Typer) -> None:
     command(runs, "watch")(watch)
+    command(runs, "stream")(stream)
 
 
 async def watch(
@@ -157,3 +158,27 @@ def _tell_step(scene: Scene, step: Any, told: set[Any]) -> None:
 
 def _table(columns: Any, rows: Any) -> Any:
     return rich_table(columns, [[cell(one.get(row)) for one in columns] for row in rows])
+
+
+# --- what it publishes ---
+
+
+async def stream(
+    scene: Scene,
+    run_id: RunId,
+    name: Annotated[str, typer.Argument(metavar="STREAM", help="As `runs show` lists them")],
+    after: Annotated[
+        int, typer.Option("--after", min=0, metavar="POSITION", help="Only what came after this")
+    ] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until the run has ended")
+    ] = False,
+) -> None:
+    """What a run has published to a stream, a line for each item: a text as it is, anything else as JSON."""
+    items = scene.verbs.run(run_id).stream(name, after=after, follow=follow)
+    async with aclosing(items) as found:
+        async for one in found:
+            if scene.out.json:
+                scene.out.line(one)
+            else:
+                scene.out.say(one.value if isinstance(one.value, str) else json_line(one.value))
