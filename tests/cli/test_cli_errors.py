@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TOKEN, serving
+from places import TOKEN, serving
 from shell import PATIENCE_S, Shell, environment, line_of, piped
 
 from perdure import App

@@ -10,6 +10,7 @@ from typing import Any
 import corner_shop
 import pytest
 from migrations import golden
+from places import serving
 from shell import Shell, rows
 
 from perdure import App
@@ -287,8 +288,6 @@ def test_a_token_is_made_and_known_to_the_server_by_its_line(
     assert said.out.strip() not in said.err
     assert "must be some of" in bare("token", "new", "--name", "x", "--scope", "all", code=1).err
     assert bare("token", "new", "--name", "x", code=2).out == ""
-
-    from conftest import serving
 
     monkeypatch.setenv("PERDURE_TOKENS", made["line"])
     with serving(App("sqlite:///perdure.db", worker=False), tokens=None) as url:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from conftest import TOKEN, furnished
+from places import TOKEN, furnished
 from shell import PATIENCE_S, Shell, Terminal, environment, staying, terminal
 
 from perdure.http import Token
