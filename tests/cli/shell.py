@@ -200,15 +200,16 @@ def terminal(
     """A command of perdure, or another program, on a terminal."""
     ours, theirs = pty.openpty()
     try:
+        # Who leads a session and opens a terminal has it as its own: Ctrl-C comes from there.
+        opening = 'tty="$1"; shift; exec "$@" <"$tty" >"$tty" 2>&1'
         process = subprocess.Popen(
-            program or line_of(*args),
+            ["sh", "-c", opening, "sh", os.ttyname(theirs), *(program or line_of(*args))],
             cwd=cwd,
             env=environment(**env),
-            stdin=theirs,
+            stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=_own_terminal,
         )
     finally:
         os.close(theirs)
@@ -217,13 +218,6 @@ def terminal(
     finally:
         _end(process)
         os.close(ours)
-
-
-def _own_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Process:
