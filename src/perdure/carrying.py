@@ -28,9 +28,8 @@ from perdure.engine import Engine
 from perdure.errors import Overloaded, RunNotFound, UnknownWorkflow, refusal_error
 from perdure.handle import RunHandle
 from perdure.inputs import (
-    cancellers_of,
+    cancellers,
     checked_deadline,
-    encoded_input,
     encoded_tags,
     pool_name,
 )
@@ -49,8 +48,16 @@ from perdure.model.limits import (
 )
 from perdure.model.origins import Origin, origins_of, origins_text
 from perdure.model.outcomes import Refusal
-from perdure.model.records import RunRecord, SignalRecord, StepRecord, WaitSpec, entity_text
+from perdure.model.records import (
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    WaitSpec,
+    WorkflowRecord,
+    entity_text,
+)
 from perdure.model.status import TERMINAL
+from perdure.named import called
 from perdure.pools import Pool
 from perdure.registry import Registry, Workflow
 from perdure.store.base import Store
@@ -121,14 +128,14 @@ class Carrying:
             check_path(from_path)
         run, steps, _ = await _whole(engine.store, run_id)
         taken = forking.copied(steps, from_path)
-        workflow = await self._code_of_fork(engine.store, run, version)
+        workflow, text = await self._fork_of(engine.store, run, version, input)
         deadline_at, deadline_us = (None, None) if deadline is None else checked_deadline(deadline)
         fork = replace(
             run,
             run_id=engine.ids.ulid() if id is None else check_run_id(id),
             version=run.version if version is None else version,
             status="ready",
-            input=run.input if input is KEPT else _input_of(workflow, run, input),
+            input=text,
             ready_at=None,
             finished_at=None,
             output=None,
@@ -149,7 +156,7 @@ class Carrying:
         )
         if workflow is not None and workflow.cancel_on:  # as its own input and entity say
             about = entity_text(fork.entity_type, fork.entity_id)
-            fork = replace(fork, cancel_on=cancellers_of(workflow, fork.input, about))
+            fork = replace(fork, cancel_on=cancellers(workflow, fork.input, about))
         answered = await _answered(engine.store, run, taken, self._clock.now())
         document = document_of(fork, taken, (), answered)
         check_document(document)
@@ -176,20 +183,28 @@ class Carrying:
         app: Any = self
         return RunHandle(app, run_id, codec, ending, created=outcome.created)
 
-    async def _code_of_fork(
-        self, store: Store, run: RunRecord, version: int | None
-    ) -> Workflow[Any, *tuple[Any, ...]] | None:
-        """The code that a fork goes on with, if it is here; a version that nobody ever had is refused."""
+    async def _fork_of(
+        self, store: Store, run: RunRecord, version: int | None, input: Any
+    ) -> tuple[Workflow[Any, *tuple[Any, ...]] | WorkflowRecord | None, str]:
+        """The workflow of a fork, as far as it is known here, and its input.
+
+        A version that nobody ever had is refused. Another input (a tuple is all arguments, anything else the only one)
+        is checked by the code or, if that is elsewhere, by the catalogue.
+        """
         wanted = run.version if version is None else version
         if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1:
             raise BadValue("version", version, "must be a whole number from 1")
+        if input is not KEPT:
+            args = input if isinstance(input, tuple) else (input,)
+            asked = await called(self.registry, store, run.workflow, args, wanted)
+            return asked.workflow, asked.input
         found = self.registry.find(run.workflow, wanted)
         if found is None and version is not None:
             known = await store.catalogue()
             if not any((one.name, one.version) == (run.workflow, version) for one in known):
                 names = [f"{one.name} version {one.version}" for one in known]
                 raise UnknownWorkflow(f"{run.workflow} version {version}", names)
-        return found
+        return found, run.input
 
 
 def _imported(document: Document, run_id: str) -> RunRecord:
@@ -247,13 +262,6 @@ async def _answered(
         return []
     known = await store.known_keys(claim_scope(run.run_id), list(asked), now)
     return [at for key, at in asked.items() if key in known]
-
-
-def _input_of(workflow: Workflow[Any, *tuple[Any, ...]] | None, run: RunRecord, given: Any) -> str:
-    """A tuple is all arguments of the workflow, anything else its only one."""
-    if workflow is None:
-        raise UnknownWorkflow(f"{run.workflow} version {run.version}", [])
-    return encoded_input(workflow, given if isinstance(given, tuple) else (given,))[0]
 
 
 def _about(run: RunRecord, entity: str | None) -> dict[str, Any]:

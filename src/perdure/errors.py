@@ -106,12 +106,14 @@ class UnknownWorkflow(PerdureError, LookupError):
 
 
 class UnknownConsumer(PerdureError, LookupError):
-    """No consumer of that name has ever run on this store."""
+    """No consumer of that name has ever run on this store or, where its handler is needed, none is in this app."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, needs_handler: bool = False) -> None:
         self.name = name
         super().__init__(
-            f"no consumer {name!r} has run on this store; `await app.consumers()` lists those that have"
+            f"this app has no handler of consumer {name!r}: ask one that declares it"
+            if needs_handler
+            else f"no consumer {name!r} has run on this store; `await app.consumers()` lists those that have"
         )
 
 

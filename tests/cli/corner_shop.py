@@ -2,10 +2,10 @@
 
 import asyncio
 
-from perdure import App, Batch, Context, Pool, Queue, Signal, Topic
+from perdure import App, Batch, Context, Permanent, Pool, Queue, Signal, Topic
 from perdure.approvals import approval
 
-SECRET = "a secret of these tests, long enough"
+SECRET = "a-secret-of-these-tests-long-enough"
 
 app = App("sqlite:///perdure.db", secret=SECRET)
 approve = Signal("approve", bool)
@@ -25,6 +25,8 @@ async def reserve(order: str) -> str:
 @app.workflow(signals=[approve, claim, note])
 async def decide(ctx: Context, order: str) -> str:
     await ctx.step(reserve, order)
+    await ctx.publish("log", f"asked for {order}")
+    await ctx.publish("log", {"asked": order})
     return f"{order} {await ctx.wait(approve)}"
 
 
@@ -49,6 +51,11 @@ async def stocked(ctx: Context) -> int:
     return await ctx.wait(arrived.about("sku/7"))
 
 
+@app.workflow
+async def recount(ctx: Context, counted: dict[str, int]) -> int:
+    return counted["pieces"]
+
+
 @app.workflow(pool=Pool("narrow", limit=1))
 async def narrow(ctx: Context) -> None:
     await ctx.wait(note)
@@ -56,7 +63,7 @@ async def narrow(ctx: Context) -> None:
 
 @app.consumer("audit", "audit.*")
 async def audit(batch: Batch) -> None:
-    raise ValueError("cannot be audited")
+    raise Permanent("cannot be audited")
 
 
 app.schedule("0 3 * * *", decide, "nightly", name="nightly")
@@ -73,7 +80,11 @@ async def furnish(app: App) -> None:
     await app.start("narrow", id="first")
     await app.start("narrow", id="second")
     await app.signal("waiting", note, 1)
+    await app.start("decide", "o3", id="ended")
+    await app.signal("ended", note, 2)
+    await app.run("ended").terminate()
     await app.emit("stock.counted", 3, entity="sku/7")
+    await app.emit("audit.due", {"by": "\x1b[31mmallory\x9b"})
     await app.put(jobs, 1)
     async with asyncio.timeout(20):
         while not await _settled(app):  # noqa: ASYNC110 - what settles it are workers' turns
@@ -87,4 +98,5 @@ async def _settled(app: App) -> bool:
         at["failed"] == "failed"
         and at["first"] == at["waiting"] == at["paused"] == at["stocked"] == "waiting"
         and bool(await app.approvals())
+        and bool(await app.parked())
     )

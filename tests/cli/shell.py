@@ -1,6 +1,9 @@
 """Commands as a shell gives them: in this process for breadth, in one of their own where terminal and signals count."""
 
+import functools
+import io
 import json
+import logging
 import os
 import pty
 import re
@@ -8,14 +11,13 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from typer.testing import CliRunner
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"
@@ -40,32 +42,71 @@ class Answer:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+@functools.cache
+def tree() -> Any:
+    """All commands. To make it takes longer than most of them do."""
+    from typer.main import get_command
+
+    from perdure.cli.program import program
+
+    return get_command(program)
+
+
 class Shell:
-    """Runs commands at one place, in this process."""
+    """Runs commands at one place, in this process. Typer's own runner would make the tree of commands each time."""
 
     def __init__(self, *where: str, env: Mapping[str, str] | None = None) -> None:
         self.where = where
         self.env = dict(env or {})
 
     def __call__(self, *args: str, code: int = 0, stdin: str | bytes | None = None) -> Answer:
-        from perdure.cli.program import program
-
-        env: dict[str, str | None] = {**dict.fromkeys(_of_ours), **self.env}
-        found = CliRunner().invoke(
-            program, [*self.where, *args], prog_name="perdure", input=stdin, env=env
-        )
-        if found.exception is not None and not isinstance(found.exception, SystemExit):
-            raise found.exception
-        answer = Answer(found.exit_code, found.stdout, found.stderr)
-        assert answer.code == code, (args, answer)
-        assert "Traceback" not in answer.err
+        content = stdin.encode() if isinstance(stdin, str) else stdin or b""
+        with _streams(content, self.env) as (out, err):
+            try:
+                tree().main([*self.where, *args], prog_name="perdure")
+                found = 0
+            except SystemExit as ended:
+                found = int(ended.code or 0)
+        answer = Answer(found, out.getvalue().decode(), err.getvalue().decode())
+        assert answer.code == code, f"{args}: {answer}"
+        assert not re.search("^Traceback", answer.err, re.MULTILINE), answer.err
         return answer
 
     def json(self, *args: str, code: int = 0, stdin: str | bytes | None = None) -> Any:
         return self(*args, "--json", code=code, stdin=stdin).json
 
 
+@contextmanager
+def _streams(stdin: bytes, env: Mapping[str, str]) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
+    """A process's streams, variables and log, for as long as a command runs in ours."""
+    log = logging.root.handlers[:], logging.root.level, logging.lastResort
+    before = dict(os.environ), sys.stdin, sys.stdout, sys.stderr
+    out, err = io.BytesIO(), io.BytesIO()
+    for name in _of_ours:
+        os.environ.pop(name, None)
+    os.environ.update(env)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    sys.stdout = io.TextIOWrapper(out, encoding="utf-8")
+    sys.stderr = io.TextIOWrapper(err, encoding="utf-8")
+    try:
+        yield out, err
+    finally:
+        logging.root.handlers[:], logging.root.level, logging.lastResort = log
+        for stream in (sys.stdout, sys.stderr):
+            stream.detach()  # it would close what is still to be read
+        old, sys.stdin, sys.stdout, sys.stderr = before
+        os.environ.clear()
+        os.environ.update(old)
+
+
 # --- processes ---
+
+# Where nothing is to be written beside the sources, each process would compile all of them for itself.
+_compiled = (
+    tempfile.TemporaryDirectory(prefix="perdure-compiled-")
+    if os.environ.get("PYTHONDONTWRITEBYTECODE")
+    else None
+)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -75,6 +116,11 @@ def environment(**more: str) -> dict[str, str]:
         "TERM": "xterm-256color",
         "COLUMNS": "160",
         "PYTHONUNBUFFERED": "1",
+        **(
+            {"PYTHONPYCACHEPREFIX": _compiled.name, "PYTHONDONTWRITEBYTECODE": ""}
+            if _compiled
+            else {}
+        ),
         **more,
     }
 
@@ -148,18 +194,22 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*args: str, cwd: Path, **env: str) -> Iterator[Terminal]:
+def terminal(
+    *args: str, cwd: Path, program: Sequence[str] | None = None, **env: str
+) -> Iterator[Terminal]:
+    """A command of perdure, or another program, on a terminal."""
     ours, theirs = pty.openpty()
     try:
+        # Who leads a session and opens a terminal has it as its own: Ctrl-C comes from there.
+        opening = 'tty="$1"; shift; exec "$@" <"$tty" >"$tty" 2>&1'
         process = subprocess.Popen(
-            line_of(*args),
+            ["sh", "-c", opening, "sh", os.ttyname(theirs), *(program or line_of(*args))],
             cwd=cwd,
             env=environment(**env),
-            stdin=theirs,
+            stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=_own_terminal,
         )
     finally:
         os.close(theirs)
@@ -168,13 +218,6 @@ def terminal(*args: str, cwd: Path, **env: str) -> Iterator[Terminal]:
     finally:
         _end(process)
         os.close(ours)
-
-
-def _own_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Process:

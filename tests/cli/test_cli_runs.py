@@ -1,11 +1,234 @@
 """`perdure runs`, `start`, `waiting`: the same answers from a store and from a server."""
 
+import json
+from pathlib import Path
+
+import pytest
 from shell import Shell, rows
+
+ALL = {"waiting", "paused", "failed", "completed", "asking", "stocked", "first", "second", "ended"}
+
+
+# --- seeing ---
 
 
 def test_runs_are_listed_newest_first(shell: Shell) -> None:
     found = shell.json("runs", "list")
     assert found["cursor"] is None
-    assert set(rows(found["items"], "id")) == {
-        "waiting", "paused", "failed", "completed", "asking", "stocked", "first", "second",
-    }  # fmt: skip
+    assert set(rows(found["items"], "id")) == ALL
+    created = rows(found["items"], "created_at")
+    assert created == sorted(created, reverse=True)
+    assert found["items"] == shell.json("runs")["items"], "a group lists by itself"
+
+
+def test_runs_are_listed_page_by_page(every_shell: Shell) -> None:
+    whole = every_shell.json("runs", "list")["items"]
+    first = every_shell.json("runs", "list", "--limit", "2")
+    rest = every_shell.json("runs", "list", "--after", first["cursor"])
+    assert first["items"] + rest["items"] == whole
+    assert every_shell.json("runs", "list", "--all")["items"] == whole
+    said = every_shell("runs", "-n", "2")
+    assert len(said.out.splitlines()) == 3
+    assert f"--after {first['cursor']}" in said.err
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (["--status", "failed", "--status", "completed"], {"failed", "completed"}),
+        (["-w", "narrow"], {"first", "second"}),
+        (["--tag", "team=x"], {"waiting"}),
+        (["--tag", "team"], {"waiting"}),
+        (["--entity", "order/1"], {"waiting"}),
+        (["--parent", "waiting"], set()),
+        (["--created-from", "2020-01-01"], ALL),
+        (["--created-before", "2020-01-01T00:00:00Z"], set()),
+    ],
+)
+def test_runs_are_chosen(sqlite_shell: Shell, wanted: list[str], ids: set[str]) -> None:
+    assert set(rows(sqlite_shell.json("runs", "list", *wanted)["items"], "id")) == ids
+
+
+def test_a_run_is_shown_with_what_it_waits_for_and_what_is_kept_for_it(every_shell: Shell) -> None:
+    found = every_shell.json("runs", "show", "waiting")
+    assert (found["run"]["status"], found["run"]["tags"]) == ("waiting", {"team": "x"})
+    assert rows(found["waiting"], "target") == ["approve"]
+    assert rows(found["buffered"], "payload") == [1]
+    assert found["streams"] == [{"name": "log", "first": 1, "last": 2}]
+    said = every_shell("runs", "show", "waiting").out
+    for words in ("order/1", "waits for", "approve", "signals that are kept for it", "publishes"):
+        assert words in said
+
+
+def test_a_history_is_shown_in_its_order(shell: Shell) -> None:
+    (step,) = shell.json("runs", "history", "completed")["items"]
+    assert (step["path"], step["status"], step["value"]) == ("reserve", "done", "tea reserved")
+    assert '"tea reserved"' in shell("runs", "history", "completed").out
+
+
+def test_a_result_is_given_or_why_there_is_none(shell: Shell) -> None:
+    assert shell("runs", "result", "completed").out == '"tea reserved"\n'
+    assert shell.json("runs", "result", "completed") == {
+        "id": "completed",
+        "result": "tea reserved",
+    }
+    assert "no such luck" in shell("runs", "result", "failed", code=1).err
+    told = json.loads(shell("runs", "result", "failed", "--json", code=1).err)
+    assert (told["error"], told["facts"]["type"]) == ("RunFailed", "ValueError")
+    late = shell("runs", "result", "waiting", "--timeout", "1ms", code=1)
+    assert "has not ended" in late.err
+
+
+def test_who_waits_is_found_by_run_by_signal_and_by_topic(every_shell: Shell) -> None:
+    assert rows(every_shell.json("waiting", "stocked")["items"], "target") == ["stock.arrived"]
+    assert rows(every_shell.json("waiting", "--signal", "note")["items"], "run_id") == [
+        "first",
+        "second",
+    ]
+    assert rows(every_shell.json("waiting", "--topic", "stock.arrived")["items"], "run_id") == [
+        "stocked"
+    ]
+    assert every_shell.json("waiting", "--signal", "note", "--older-than", "1h")["items"] == []
+    assert "name one of" in every_shell("waiting", code=2).err
+    assert "name one of" in every_shell("waiting", "stocked", "--signal", "note", code=2).err
+
+
+def test_an_unknown_run_is_not_found(shell: Shell) -> None:
+    seeing, steering = "show history result watch export", "cancel pause resume retry fork"
+    for command in f"{seeing} {steering}".split():
+        said = shell("runs", command, "nobody", code=3)
+        assert said.err == "perdure: there is no run 'nobody'\n"
+        assert said.out == ""
+    assert "nobody" in shell("runs", "terminate", "nobody", "--yes", code=3).err
+    problem = json.loads(shell("runs", "show", "nobody", "--json", code=3).err)
+    assert (problem["error"], problem["status"]) == ("RunNotFound", 404)
+
+
+# --- watching ---
+
+
+def test_a_run_that_has_ended_is_watched_to_its_end(shell: Shell) -> None:
+    said = shell("runs", "watch", "completed").out
+    assert said.splitlines()[0].startswith("reserve  step  done  attempt 1")
+    assert said.splitlines()[-1].endswith("completed  quick  completed")
+    step, run = shell("runs", "watch", "completed", "--json").lines
+    assert step["step"]["value"] == "tea reserved"
+    assert run["run"]["status"] == "completed"
+    assert shell("runs", "watch", "failed", code=1).out.endswith("failed\n")
+
+
+def test_what_a_run_publishes_is_read_and_read_along(every_shell: Shell) -> None:
+    assert every_shell("runs", "stream", "waiting", "log").out == 'asked for o1\n{"asked":"o1"}\n'
+    (last,) = every_shell("runs", "stream", "waiting", "log", "--after", "1", "--json").lines
+    assert (last["position"], last["value"]) == (2, {"asked": "o1"})
+    assert every_shell("runs", "stream", "waiting", "nothing").out == ""
+    assert every_shell("runs", "stream", "ended", "log", "-f").out.startswith("asked for o3\n")
+    assert "'nobody'" in every_shell("runs", "stream", "nobody", "log", "-f", code=3).err
+
+
+# --- steering ---
+
+
+def test_a_run_is_steered(every_shell: Shell) -> None:
+    assert every_shell.json("runs", "pause", "stocked", "--reason", "later") == {
+        "id": "stocked",
+        "status": "paused",
+    }
+    assert every_shell.json("runs", "show", "stocked")["run"]["reason"] == "later"
+    assert every_shell.json("runs", "resume", "stocked")["status"] == "ready"
+    assert every_shell("runs", "cancel", "stocked", "--reason", "no").out.startswith("stocked is ")
+    assert every_shell.json("runs", "terminate", "waiting", "--yes")["status"] == "terminated"
+    assert "has already ended: terminated" in every_shell("runs", "cancel", "waiting", code=1).err
+
+
+def test_a_failed_run_is_tried_again(shell: Shell) -> None:
+    assert shell.json("runs", "retry", "failed")["status"] == "ready"
+    assert "retr" in shell("runs", "retry", "failed", code=1).err
+
+
+def test_a_wait_is_answered_anew(sqlite_shell: Shell) -> None:
+    sqlite_shell("runs", "terminate", "first", "--yes")
+    said = sqlite_shell("runs", "retry", "first", "--path", "note", "--payload", "2", code=1)
+    assert "first" in said.err
+
+
+# --- starting ---
+
+
+def test_a_run_is_started_by_name_once(every_shell: Shell) -> None:
+    order = ["start", "quick", "-i", '"coffee"', "--id", "new"]
+    given = ["--tag", "team=y", "--tag", "hot=yes", "--entity", "order/9"]
+    given += ["--pool", "narrow", "--pool-key", "k", "--priority", "3"]
+    assert every_shell.json(*order, *given) == {"id": "new", "created": True}
+    assert every_shell(*order).out == "new (it was there already)\n"
+    run = every_shell.json("runs", "show", "new")["run"]
+    assert (run["status"], run["tags"], run["priority"]) == (
+        "ready",
+        {"team": "y", "hot": "yes"},
+        3,
+    )
+    assert (
+        "another input" in every_shell("start", "quick", "-i", '"tea"', "--id", "new", code=1).err
+    )
+
+
+def test_a_start_is_checked_by_what_the_store_knows(shell: Shell) -> None:
+    assert "expected string" in shell("start", "decide", "-i", "3", code=1).err
+    assert "unknown workflow 'nope'" in shell("start", "nope", code=3).err
+    assert rows(shell.json("runs")["items"], "workflow").count("decide") == 3
+
+
+def test_a_start_for_later(shell: Shell) -> None:
+    made = shell.json("start", "quick", "--start-at", "2h", "--deadline", "2090-01-01T00:00:00Z")
+    assert shell.json("runs", "show", made["id"])["run"]["status"] == "ready"
+    late = shell("start", "quick", "--wait", "--timeout", "1ms", code=1)
+    assert "has not ended" in late.err
+    assert "--wait" in shell("start", "quick", "--timeout", "1s", code=2).err
+
+
+@pytest.mark.parametrize("source", ["text", "file", "stdin"])
+def test_input_is_json_of_the_command_line_a_file_or_the_standard_input(
+    sqlite_shell: Shell, tmp_path: Path, source: str
+) -> None:
+    (tmp_path / "order.json").write_text('"from afar"')
+    given = {"text": '"from afar"', "file": "@order.json", "stdin": "-"}[source]
+    stdin = '"from afar"' if source == "stdin" else None
+    sqlite_shell("start", "decide", "-i", given, "--id", "new", stdin=stdin)
+    document = json.loads(sqlite_shell("runs", "export", "new").out)
+    assert "from afar" in json.dumps(document)
+
+
+# --- carrying ---
+
+
+def test_a_run_is_forked(every_shell: Shell) -> None:
+    made = every_shell.json("runs", "fork", "completed", "--id", "again", "--tag", "of=completed")
+    assert made == {"id": "again", "created": True}
+    run = every_shell.json("runs", "show", "again")["run"]
+    assert (run["workflow"], run["tags"]) == ("quick", {"of": "completed"})
+    assert every_shell.json("runs", "history", "again")["items"] == []
+    kept = every_shell.json("runs", "fork", "completed", "--from", "reserve", "-i", '"rum"')
+    assert every_shell.json("runs", "show", kept["id"])["run"]["status"] == "ready"
+
+
+def test_a_run_is_carried_from_one_store_to_another(every_shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    assert every_shell.json("runs", "export", "completed", "--out", str(file))["written"] == str(
+        file
+    )
+    assert every_shell.json("runs", "export", "completed") == json.loads(file.read_text())
+    assert "File exists" in every_shell("runs", "export", "completed", "-o", str(file), code=1).err
+    assert every_shell.json("runs", "import", str(file), "--id", "twin") == {
+        "id": "twin",
+        "created": True,
+    }
+    again = every_shell("runs", "import", "-", "--id", "twin", stdin=file.read_bytes())
+    assert again.out == "twin (it was there already)\n"
+    assert every_shell("runs", "result", "twin").out == '"tea reserved"\n'
+
+
+def test_a_document_that_is_none_is_not_imported(shell: Shell, tmp_path: Path) -> None:
+    assert "not a JSON object" in shell("runs", "import", "-", stdin="[]", code=2).err
+    assert shell("runs", "import", "-", stdin="{}", code=1).err.startswith("perdure: ")
+    assert "cannot be read" in shell("runs", "import", str(tmp_path / "none"), code=2).err
+    assert set(rows(shell.json("runs")["items"], "id")) == ALL

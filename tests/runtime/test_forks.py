@@ -1,6 +1,7 @@
 """Forks: another run that goes on from a place of a run's history, whatever has become of that one."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -185,8 +186,10 @@ async def test_a_fork_can_go_on_with_another_version(world: Any) -> None:
     async with world(App("memory://"), worker=False) as w:
         # A client without the code: the catalogue knows which versions there are.
         assert await w.app.run(run.id).fork(version=2)
-        with pytest.raises(UnknownWorkflow):
+        with pytest.raises(InvalidPayload, match="at most 0"):
             await w.app.run(run.id).fork(input=3)
+        with pytest.raises(UnknownWorkflow, match="version 3"):
+            await w.app.run(run.id).fork(version=3, input=())
 
 
 async def test_another_input(world: Any, app: App) -> None:
@@ -211,6 +214,33 @@ async def test_another_input(world: Any, app: App) -> None:
             with pytest.raises(InvalidPayload, match="input of workflow"):
                 await run.fork(input=wrong)
         assert await w.store.counts() == before
+
+
+@dataclass
+class Parcel:
+    grams: int
+
+
+async def test_another_input_as_json_where_the_code_is_and_where_it_is_not(
+    world: Any, app: App
+) -> None:
+    @app.workflow
+    async def weigh(ctx: Context, parcel: Parcel) -> int:
+        return parcel.grams
+
+    async with world(app) as w:
+        run = await w.begin(weigh, Parcel(1))
+        fork = await run.fork(input={"grams": 2})
+        await w.settle()
+        assert await fork.result() == 2
+    async with world(App("memory://"), worker=False) as w:
+        run = w.app.run(run.id)
+        with pytest.raises(InvalidPayload, match="integer"):
+            await run.fork(input={"grams": "x"})
+        made = await run.fork(input={"grams": 3})
+    async with world(app) as w:
+        await w.settle()
+        assert await w.app.run(made.id).result() == 3
 
 
 async def test_tags_and_entity_are_kept_unless_given(world: Any, app: App) -> None:

@@ -5,6 +5,8 @@ HTTP. A command is a small function that is handed open verbs and something to w
 opened, told and ended is the same for all of them (`calling`). Nothing of typer or rich is imported before `main`.
 """
 
+import io
+import os
 import sys
 
 _needed = ("typer", "rich")
@@ -24,4 +26,14 @@ def main() -> None:
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    _open_streams()
     program(prog_name="perdure")
+
+
+def _open_streams() -> None:
+    """What cannot be written in this locale is escaped, and what was closed before we began takes what it is given."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

@@ -7,6 +7,7 @@ one asks.
 
 import asyncio
 import inspect
+import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
@@ -19,8 +20,8 @@ from typer.core import TyperGroup
 
 from perdure.cli import exits
 from perdure.cli.places import Place, opened, resolved
-from perdure.cli.processes import loop_factory
-from perdure.cli.showing import Out, gone, plain
+from perdure.cli.processes import hush_logging, loop_factory
+from perdure.cli.showing import Out, ReaderGone, json_line, plain
 from perdure.errors import PerdureError
 from perdure.model.limits import BadValue, unsaid
 
@@ -63,13 +64,24 @@ class Scene:
         """Ask before something that cannot be undone. Where nobody can be asked, --yes must have been said."""
         if self.yes:
             return
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise typer.BadParameter(
-                f"this would {what}; where nobody can be asked, say so with --yes"
+                f"this would {plain(what)}; where nobody can be asked, say so with --yes"
             )
-        if not typer.confirm(f"{plain(what[:1].upper() + what[1:])}?", err=True):
+        if not _agreed(f"{plain(what[:1].upper() + what[1:])}? [y/N] "):
             self.out.note("nothing was done")
             raise typer.Exit(exits.REFUSED)
+
+
+def _agreed(question: str) -> bool:
+    """Ctrl-C is to end the question: the handler of asyncio would only cancel a task that does not go on."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --- options that all have ---
@@ -196,17 +208,18 @@ def _ended(
                 scene.verbs = await stack.enter_async_context(opened(scene.place))
             return await function(scene, **given) or exits.OK
 
+    if not stays:
+        hush_logging()
     try:
         with asyncio.Runner(loop_factory=loop_factory() if stays else None) as runner:
             return runner.run(main())
     except KeyboardInterrupt:
         return exits.INTERRUPTED
-    except BrokenPipeError:
-        gone()
+    except ReaderGone:
         return exits.OK
     except (PerdureError, TimeoutError, OSError, ModuleNotFoundError) as error:
         if scene.debug:
-            traceback.print_exc()
+            scene.out.note(traceback.format_exc().rstrip())
         tell_error(scene.out, error)
         return exits.code_of(error, opened=scene.verbs is not None)
 
@@ -216,10 +229,18 @@ def tell_error(out: Out, error: Exception) -> None:
     if out.json and isinstance(error, PerdureError):
         from perdure.http.problems import problem_of
 
-        sys.stderr.buffer.write(msgspec.json.encode(problem_of(error)) + b"\n")
-        sys.stderr.flush()
+        out.note(json_line(problem_of(error)))
+    elif out.json:
+        name = type(error).__name__
+        out.note(json_line({"title": name, "detail": _words(error), "error": name}))
     else:
-        out.note(f"perdure: {str(error) or type(error).__name__}")
+        out.note(f"perdure: {_words(error)}")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 # --- groups ---

@@ -11,7 +11,8 @@ NOT_FOUND: Final = 3
 SOME_REFUSED: Final = 4
 OUT_OF_REACH: Final = 5
 FOUND_SOMETHING: Final = 6  # a check that was to find nothing did
-INTERRUPTED: Final = 130
+SIGNALLED: Final = 128  # and the number of the signal that ended it at once
+INTERRUPTED: Final = 130  # Ctrl-C, but for what runs until then
 
 
 def code_of(error: BaseException, *, opened: bool) -> int:

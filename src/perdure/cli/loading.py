@@ -20,18 +20,18 @@ from perdure.model.limits import BadValue, check_name
 def load_app(target: str) -> App:
     """The App that `module:name` names; without a name it is `app`."""
     module_name, _, name = target.partition(":")
-    if module_name.endswith(".py") or "/" in module_name:
-        raise BadValue(
-            "app", target, "is a path; name the module: `perdure worker shop:app` for shop.py"
-        )
+    if not module_name or module_name.endswith(".py") or "/" in module_name:
+        raise BadValue("app", target, "names no module: it is `shop:app` for `app` in shop.py")
     found: Any = _imported(module_name, target)
     for part in (name or "app").split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise BadValue("app", target, f"{module_name} has no {part!r}") from None
+            raise BadValue(
+                "app", target, f"is not there: module {module_name} has no {part!r}"
+            ) from None
     if not isinstance(found, App):
-        raise BadValue("app", target, f"is a {type(found).__name__}, not an App")
+        raise BadValue("app", target, f"is of type {type(found).__name__}, not an App")
     return found
 
 
@@ -44,14 +44,14 @@ def _imported(module_name: str, target: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and module_name.split(".")[0] == error.name.split(".")[0]:
             raise BadValue(
-                "app", target, f"there is no module {error.name!r}; looked in {here} and sys.path"
+                "app", target, f"is not there: no module {error.name!r} in {here}, nor on sys.path"
             ) from None
         raise BadValue("app", target, _told(error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends by itself, for instance
         raise BadValue("app", target, _told(error)) from error
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if "importlib" not in one.filename and one.filename != __file__]
     lines = [*traceback.format_list(own), *traceback.format_exception_only(error)]

@@ -10,7 +10,7 @@ from perdure.cli.showing import Column
 from perdure.model import limits
 
 Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", help="How many at most; 100 if not said")
+    int | None, typer.Option("--limit", "-n", min=1, help="How many at most; 100 if not said")
 ]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Go on where a listing ended")
@@ -32,7 +32,8 @@ async def show_pages(
     """What `fetch(limit=, after=)` gives. `form` makes of an item what JSON says."""
     if all and limit is not None:
         raise typer.BadParameter("--all and --limit contradict each other")
-    asked = limits.page_rows_max if all else limit or limits.page_rows_default
+    usual = limits.page_rows_max if all else limits.page_rows_default
+    asked = usual if limit is None else limit
     found: list[Any] = []
     while True:
         page = await fetch(limit=asked, after=after)

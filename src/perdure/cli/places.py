@@ -60,11 +60,14 @@ def of_environment() -> Place:
 def resolved(said: Place) -> Place:
     """What was said on the command line wins over the environment.
 
-    A URL that was said is not overruled by an app of the environment, nor the other way round.
+    A URL that was said is not overruled by an app of the environment, nor the other way round; and a server has a
+    namespace of its own.
     """
     usual = of_environment()
     if said.url is not None and said.app is None:
         usual = usual._replace(app=None)
+        if said.is_remote:
+            usual = usual._replace(namespace=None)
     elif said.app is not None and said.url is None:
         usual = usual._replace(url=None)
     return said.over(usual)
@@ -106,6 +109,10 @@ def _client(place: Place) -> Any:
 
 
 async def _check_there(app: "App", place: Place) -> None:
+    if app.url.startswith("memory:"):
+        raise StoreRefused(
+            f"{app.url} is there only within the process of its app: ask a server of that one, by --url http://…"
+        )
     version = await app.schema_version()
     if version.stored is None:
         raise StoreRefused(

@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TextIO
 
 import typer
 
 from perdure.cli import exits
+from perdure.cli.showing import plain
 from perdure.observing.logs import dress
 
 # Set for a process whose parent holds its standard input: when that ends, so does the parent, however it ended.
@@ -24,15 +25,13 @@ class Stop:
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
-        self.code = exits.OK
 
     async def wait(self) -> None:
         await self.event.wait()
 
-    def tell(self, code: int = exits.OK) -> None:
+    def tell(self, number: int) -> None:
         if self.event.is_set():
-            os._exit(code or 1)
-        self.code = code
+            os._exit(exits.SIGNALLED + number)
         self.event.set()
 
     @classmethod
@@ -41,8 +40,8 @@ class Stop:
         """One that hears SIGTERM and Ctrl-C, and the end of the process that holds us by a lifeline."""
         stop = cls()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, stop.tell)
-        loop.add_signal_handler(signal.SIGINT, stop.tell, exits.INTERRUPTED)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.tell, number)
         holds = bool(os.environ.get(LIFELINE_VARIABLE))
         if holds:
             loop.add_reader(sys.stdin.fileno(), _let_go, loop, stop)
@@ -58,11 +57,20 @@ class Stop:
 def _let_go(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
     if not os.read(sys.stdin.fileno(), 1):
         loop.remove_reader(sys.stdin.fileno())
-        if not stop.event.is_set():
-            stop.tell()
+        stop.event.set()
 
 
 # --- log ---
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """To the standard error, which may be a terminal: what others have sent does not reach it as it stands."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
 
 
 def set_up_logging(level: str, *, as_json: bool) -> None:
@@ -71,12 +79,22 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
         raise typer.BadParameter(
             f"{level!r} is none of {', '.join(_levels)}", param_hint="--log-level"
         )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Lines()
     dress(handler, as_json=as_json)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level.lower() != "debug":
         # Each start and stop of it is told by us.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def hush_logging() -> None:
+    """Of a command that answers and ends: what is wrong it says itself, so that the log would say it twice."""
+    handler = _Lines()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    handler.setLevel(logging.ERROR)
+    logging.lastResort = (
+        handler  # for as long as nobody, an app of the user for one, sets up another
+    )
 
 
 # --- loop ---

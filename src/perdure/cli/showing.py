@@ -1,15 +1,18 @@
 """What is written: tables and lines for people, JSON for programs.
 
-To a terminal goes what rich makes of it; anywhere else plain columns, no colours, and no line is broken or cut, so that
-`grep` and `awk` find what is there. What users have stored never reaches the terminal as a control character. JSON is
-one document, or a line each where things come one after the other; it says all there is, in the forms of the HTTP API.
+To a terminal goes what rich makes of it; anywhere else (to a dumb one, too) plain columns, no colours, and no line is
+broken or cut, so that `grep` and `awk` find what is there. What users have stored never reaches the terminal as a
+control character. JSON is one document, or a line each where things come one after the other; it says all there is, in
+the forms of the HTTP API; what a terminal would obey is escaped in it.
 """
 
+import asyncio
 import os
 import re
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any, Final, NamedTuple
 
@@ -20,6 +23,7 @@ from perdure.model.codec import Unencodable, codec_for
 _controls: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
+_beyond_ascii: Final = re.compile(r"[^\x00-\x7f]")
 _styles: Final = {
     "completed": "green",
     "ok": "green",
@@ -102,7 +106,14 @@ def span(seconds: float) -> str:
 
 def json_line(value: Any) -> str:
     """A value as JSON in one line. What JSON lacks is written as the store writes it, else as text."""
-    return msgspec.json.encode(value, enc_hook=_hook).decode()
+    text = msgspec.json.encode(value, enc_hook=_hook).decode()
+    return _controls.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """A character as JSON may write any."""
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[ix : ix + 2].hex()}" for ix in range(0, len(units), 2))
 
 
 def _hook(value: Any) -> Any:
@@ -123,16 +134,23 @@ class Out:
 
     @property
     def is_terminal(self) -> bool:
-        return not self.json and sys.stdout.isatty()
+        """One that can do more than write line after line."""
+        is_plain = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
+        return not self.json and sys.stdout.isatty() and not is_plain
+
+    async def pause(self, seconds: float) -> None:
+        """Between two looks. Raises ReaderGone: who has nothing to write would not hear of it otherwise."""
+        if _nobody_reads(sys.stdout):
+            raise ReaderGone
+        await asyncio.sleep(seconds)
 
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
-        text = msgspec.json.format(json_line(value), indent=2)
-        _write(sys.stdout, text)
+        _write_json(msgspec.json.format(json_line(value), indent=2))
 
     def line(self, value: Any) -> None:
         """One of many JSON documents, a line each."""
-        _write(sys.stdout, json_line(value))
+        _write_json(json_line(value))
 
     def say(self, text: str) -> None:
         """To people, and so not with --json."""
@@ -141,7 +159,8 @@ class Out:
 
     def note(self, text: str) -> None:
         """Beside what was asked for."""
-        _write(sys.stderr, plain(text))
+        with suppress(ReaderGone):
+            _write(sys.stderr, plain(text))
 
     def tell(self, document: Any, text: str) -> None:
         """An answer that is short: as a sentence, or as JSON."""
@@ -190,9 +209,33 @@ class Out:
             yield lambda done: shown.update(task, completed=done)
 
 
+class ReaderGone(Exception):
+    """Whoever reads what we write has left, as `head` does. Not an error, and no connection of a store's."""
+
+
 def _write(stream: IO[str], text: str) -> None:
-    stream.write(text + "\n")
-    stream.flush()
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except BrokenPipeError as error:
+        # Nothing more is to be written, not even at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise ReaderGone from error
+
+
+def _nobody_reads(stream: IO[str]) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)  # nothing but errors and the end are told of
+        return bool(poll.poll(0))
+    except (AttributeError, OSError):  # Windows has no such thing, and what is no file no number
+        return False
+
+
+def _write_json(text: str) -> None:
+    if (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8"):
+        text = _beyond_ascii.sub(_escaped, text)
+    _write(sys.stdout, text)
 
 
 def console(stream: IO[str] | None = None) -> Any:
@@ -234,8 +277,3 @@ def _rich_table(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> No
     screen.print(
         table, width=max(screen.width, needed), crop=False, no_wrap=True, overflow="ignore"
     )
-
-
-def gone() -> None:
-    """Whoever read along has left: nothing more is to be written, not even at the end of the process."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

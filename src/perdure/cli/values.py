@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 import typer
 
+from perdure.model import limits
+from perdure.model.duration import parse_duration
+
 _time = re.compile(r"\d{4}-\d\d-\d\d")
 _digits = re.compile(r"\d{1,19}")
 
@@ -49,6 +52,15 @@ def _decoded(content: bytes, text: str) -> Any:
             f"{shown!r} is not JSON ({error}). A text is quoted, '\"like this\"'; or give @file.json, or - for the "
             "standard input"
         ) from None
+
+
+def interval(text: str) -> float:
+    """Seconds between two looks."""
+    us = parse_duration(text, "--every")
+    if us < limits.look_us_min:
+        least = f"at least {limits.look_us_min // 1000}ms (look_us_min)"
+        raise typer.BadParameter(f"{text!r} is too often: {least}", param_hint="--every")
+    return us / 1_000_000
 
 
 def moment(text: str) -> Any:

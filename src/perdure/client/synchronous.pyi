@@ -10,8 +10,8 @@ from perdure.client.running import AnyWorkflow
 from perdure.http import wire
 from perdure.inputs import Fact
 from perdure.inspecting.catalogue import ChannelInfo, WorkerInfo, WorkflowInfo
-from perdure.inspecting.checking import Report
 from perdure.inspecting.doctor import Diagnosis, SchemaVersion
+from perdure.inspecting.findings import Report
 from perdure.ledger.definitions import Start
 from perdure.ledger.health import Health
 from perdure.ledger.replaying import Replayed

@@ -1,10 +1,13 @@
 """One request of a client, streams across connections that break, and how long a server that is away is waited for."""
 
 import asyncio
+import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
@@ -31,6 +34,7 @@ _again_s_max = 15.0
 _away_s_max = 120.0
 # What goes away by itself: a server starts or stops, has too much to do, or something before it misses it.
 _passing = frozenset({429, 502, 503, 504})
+_token = re.compile(r"[!-~]+")
 
 
 class Transport:
@@ -44,10 +48,8 @@ class Transport:
         timeout: Duration = "30s",
         transport: Any = None,
     ) -> None:
-        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise BadValue("url", url, "is no address of a server, such as https://host/perdure")
-        self.url = url.rstrip("/")
-        self._token = token
+        self.url = _checked_url(url)
+        self._token = _checked_token(token)
         self._timeout_s = parse_duration(timeout, "timeout") / 1_000_000
         self._transport = transport
         self._http: Any = None
@@ -69,6 +71,7 @@ class Transport:
                 max_connections=limits.client_connections_max, max_keepalive_connections=20
             ),
             transport=self._transport,
+            verify=_authorities(self.url),
         )
         return self
 
@@ -219,6 +222,31 @@ def _is_passing(error: PerdureError | TimeoutError) -> bool:
             return True
         case _:
             return status_of(error) in _passing
+
+
+def _checked_url(url: object) -> str:
+    no_address = BadValue("url", url, "is no address of a server, such as https://host/perdure")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise no_address
+    try:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.port == 0:
+            raise no_address
+    except ValueError as error:  # brackets that do not close, a port beyond 65535
+        raise no_address from error
+    return url.rstrip("/")
+
+
+def _checked_token(token: object) -> str | None:
+    """Before it stands in a header: what goes wrong there is told with the header and all."""
+    if token is None or (isinstance(token, str) and _token.fullmatch(token)):
+        return token
+    raise BadValue("token", limits.unsaid, "is none: it is made of ASCII letters, digits and marks")
+
+
+def _authorities(url: str) -> bool | ssl.SSLContext:
+    """Who is trusted: nobody, where nothing is encrypted. To read the usual ones takes longer than most calls."""
+    return True if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def needed_httpx() -> Any:

@@ -38,7 +38,7 @@ def definition_of(readers: Readers, name: str) -> ConsumerDef:
         return found
     if name in readers.anomalies:
         raise BadValue("consumer", name, "is an anomaly detector: it has no handler to fire into")
-    raise UnknownConsumer(name)
+    raise UnknownConsumer(name, needs_handler=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,13 @@ published_bytes_max = 64 * 1024
 int_min = -(2**63)
 int_max = 2**63 - 1
 
+# The command line. Whoever watches looks again and again; a hundred times a second is more than anybody sees.
+look_us_min = 10_000
+# The ledger is read forwards: `events tail PATTERN` looks for the newest of a pattern no further back than this.
+events_looked_back_max = 100_000
+# Lines of a file of signals, which is checked whole before the first one is sent, and so held in memory.
+signals_per_file_max = 1_000_000
+
 # Names are index keys and parts of paths; 256 bytes fit every index page of every store.
 name_bytes_max = 256
 run_id_bytes_max = 256

@@ -10,8 +10,8 @@ from perdure.approvals import ApprovalInfo
 from perdure.channels import Plain, Queue, Signal, Topic
 from perdure.inputs import Fact
 from perdure.inspecting.catalogue import ChannelInfo, WorkerInfo, WorkflowInfo
-from perdure.inspecting.checking import Progress, Report
 from perdure.inspecting.doctor import Diagnosis, SchemaVersion
+from perdure.inspecting.findings import Progress, Report
 from perdure.ledger.definitions import Handler, Start
 from perdure.ledger.health import Health
 from perdure.ledger.replaying import Place, Replayed

@@ -39,9 +39,11 @@ async def list_approvals(
         list[str] | None,
         typer.Option("--who", help="That one of these may answer: anna, group:finance"),
     ] = None,
-    workflow: Annotated[str | None, typer.Option("--workflow", "-w")] = None,
-    name: Annotated[str | None, typer.Option("--name")] = None,
-    run_id: Annotated[str | None, typer.Option("--run", metavar="RUN")] = None,
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", "-w", help="Of runs of this workflow")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Of this name")] = None,
+    run_id: Annotated[str | None, typer.Option("--run", metavar="RUN", help="Of this run")] = None,
     limit: Limit = None,
     after: After = None,
     all: All = False,
@@ -59,15 +61,20 @@ async def list_approvals(
 async def decide(
     scene: Scene,
     approval_id: ApprovalId,
-    choice: Annotated[str | None, typer.Argument(metavar="CHOICE")] = None,
+    choice: Annotated[
+        str | None, typer.Argument(metavar="CHOICE", help="One of its choices, if it has any")
+    ] = None,
     payload: Annotated[
-        values.Json | None, typer.Option("--payload", parser=values.json_value, metavar="JSON")
+        values.Json | None,
+        typer.Option(
+            "--payload", parser=values.json_value, metavar="JSON", help="What its form asks for"
+        ),
     ] = None,
     by: Annotated[
         str | None, typer.Option("--by", help="Who decides; else who is logged in here")
     ] = None,
     in_group: Annotated[list[str] | None, typer.Option("--group", help="That they are in")] = None,
-    comment: Annotated[str | None, typer.Option("--comment")] = None,
+    comment: Annotated[str | None, typer.Option("--comment", help="Why; it is kept")] = None,
     key: Annotated[
         str | None, typer.Option("--key", help="The same key again decides nothing twice")
     ] = None,

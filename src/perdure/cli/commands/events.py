@@ -1,6 +1,5 @@
 """`perdure events`: the ledger, as it is and as it grows; facts put on it; a window of it fired anew."""
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,6 @@ from perdure.cli.paging import After, All, Limit, show_pages
 from perdure.cli.showing import Column, cell, short
 from perdure.errors import LedgerRewound
 from perdure.model import limits
-from perdure.model.duration import parse_duration
 from perdure.model.outcomes import Duplicate
 from perdure.views import encode_cursor
 
@@ -29,8 +27,6 @@ _columns = (
     Column("payload", lambda one: short(one.payload)),
     Column("id", lambda one: one.event_id, whole=True),
 )
-# How far back `tail` looks for events of a pattern: beyond that it would read a ledger whole.
-_looked_back_max = 100_000
 
 
 def add(program: typer.Typer) -> None:
@@ -62,7 +58,7 @@ async def list_events(
 
 async def timeline(
     scene: Scene,
-    entity: Annotated[str, typer.Argument(metavar="TYPE/ID")],
+    entity: Annotated[str, typer.Argument(metavar="TYPE/ID", help="Such as order/42")],
     limit: Limit = None,
     after: After = None,
     all: All = False,
@@ -86,14 +82,14 @@ async def tail(
         bool, typer.Option("--follow", "-f", help="Go on with those that come")
     ] = False,
     count: Annotated[
-        int, typer.Option("--limit", "-n", help="How many of those that are there")
+        int, typer.Option("--limit", "-n", min=0, help="How many of those that are there")
     ] = 10,
     every: Annotated[
         str, typer.Option("--every", metavar="SPAN", help="How often to look")
     ] = "500ms",
 ) -> None:
     """The newest events, and with -f those that come, a line each."""
-    every_s = parse_duration(every, "--every") / 1_000_000
+    every_s = values.interval(every)
     last = await _last(scene)
     shown = await _newest(scene, pattern, entity, last, count) if count else []
     for one in shown:
@@ -108,7 +104,7 @@ async def tail(
         # A page of a pattern may be short, or empty, and not the last: its cursor knows how far it has looked.
         seen = page.cursor or (encode_cursor(page[-1].position) if page.items else seen)
         if page.cursor is None:
-            await asyncio.sleep(every_s)
+            await scene.out.pause(every_s)
 
 
 def _tell(scene: Scene, event: Any) -> None:
@@ -136,7 +132,7 @@ async def _newest(
     back = count
     while True:
         found = await _between(scene, pattern, entity, max(0, last - back), last)
-        if len(found) >= count or back >= min(last, _looked_back_max):
+        if len(found) >= count or back >= min(last, limits.events_looked_back_max):
             return found[-count:]
         back *= 8
 
@@ -160,7 +156,7 @@ async def _between(
 
 async def emit(
     scene: Scene,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its type, such as order.paid")],
     payload: Annotated[
         values.Json | None,
         typer.Argument(metavar="PAYLOAD", parser=values.json_value, help="JSON, @file.json, or -"),

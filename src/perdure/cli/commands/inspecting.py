@@ -1,4 +1,4 @@
-"""`perdure doctor`, `fsck`, `health`, `workflows`, `workers`: how a store is doing, and what it knows."""
+"""`perdure doctor`, `fsck`, `health`, `workflows`, `channels`, `workers`: how a store is doing, and what it knows."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ import typer
 from perdure.cli import exits
 from perdure.cli.calling import Scene, command
 from perdure.cli.paging import show
-from perdure.cli.showing import Column
+from perdure.cli.showing import Column, short
 
 
 def add(program: typer.Typer) -> None:
@@ -16,6 +16,7 @@ def add(program: typer.Typer) -> None:
     command(program, "doctor")(doctor)
     command(program, "fsck", destroys=True)(fsck)
     command(program, "workflows")(workflows)
+    command(program, "channels")(channels)
     command(program, "workers")(workers)
 
 
@@ -120,8 +121,13 @@ async def fsck(
     repair: Annotated[
         bool, typer.Option("--repair", help="Set right what can be set right")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 6 for warnings too, as of a worker that died")
+    ] = False,
 ) -> int:
-    """Check that all in the store holds together, while others work; exit 6 if it does not. Writes nothing."""
+    """Check that all in the store holds together, while others work; exit 6 if it does not. Without --repair it writes
+    nothing.
+    """
     check = scene.here("fsck")
     if repair:
         scene.confirm(f"set right what is wrong in {scene.place.shown}")
@@ -138,7 +144,8 @@ async def fsck(
         scene.out.document({"ok": report.ok, **msgspec.structs.asdict(report)})
     else:
         _report(scene, report)
-    return exits.FOUND_SOMETHING if report.findings else exits.OK
+    sound = report.ok and not (strict and report.findings)
+    return exits.OK if sound else exits.FOUND_SOMETHING
 
 
 def _report(scene: Scene, report: Any) -> None:
@@ -157,7 +164,7 @@ def _report(scene: Scene, report: Any) -> None:
         out.table(_findings, report.findings)
         if report.truncated:
             out.say("and more")
-    else:
+    if report.ok:
         out.say("all holds together")
 
 
@@ -176,6 +183,18 @@ _workflows = (
 async def workflows(scene: Scene) -> None:
     """Every version of every workflow that some app has declared: what it takes, gives and listens to."""
     show(scene, _workflows, await scene.here("catalogue")())
+
+
+_channels = (
+    Column("kind", lambda one: one.kind),
+    Column("name", lambda one: one.name, whole=True),
+    Column("schema", lambda one: None if one.schema is None else short(one.schema)),
+)
+
+
+async def channels(scene: Scene) -> None:
+    """Topics and queues that some app has declared, and what fits them."""
+    show(scene, _channels, await scene.here("channels")())
 
 
 async def workers(scene: Scene) -> None:

@@ -8,7 +8,7 @@ from perdure.cli.calling import Scene, command, group
 from perdure.cli.paging import After, All, Limit, show, show_pages
 from perdure.cli.showing import Column
 
-Name = Annotated[str, typer.Argument(metavar="POOL")]
+Name = Annotated[str, typer.Argument(metavar="POOL", help="The name of a pool")]
 
 _columns = (
     Column("pool", lambda one: one.name, whole=True),
@@ -54,7 +54,10 @@ async def set_pool(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="RATE|none", help="Such as 10/1m")
     ] = None,
-    per_key_rate: Annotated[str | None, typer.Option("--per-key-rate", metavar="RATE|none")] = None,
+    per_key_rate: Annotated[
+        str | None,
+        typer.Option("--per-key-rate", metavar="RATE|none", help="Of one key, such as 10/1m"),
+    ] = None,
 ) -> None:
     """Change limits of a pool, from now on and for all processes; `none` takes one away, others stay."""
     given: dict[str, Any] = {

@@ -11,7 +11,7 @@ from perdure.cli.paging import After, All, Limit, show_pages
 from perdure.cli.showing import Column, short
 from perdure.model.outcomes import Duplicate, Queued
 
-Name = Annotated[str, typer.Argument(metavar="QUEUE")]
+Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of a queue")]
 
 _columns = (Column("queue", lambda one: one[0], whole=True), Column("items", lambda one: one[1]))
 _items = (
@@ -75,7 +75,10 @@ async def put(
 async def purge(
     scene: Scene,
     name: Name,
-    older_than: Annotated[str | None, typer.Option("--older-than", metavar="SPAN")] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="SPAN", help="Only what has been there for longer"),
+    ] = None,
 ) -> None:
     """Delete what is in a queue, or what has been there for longer than this."""
     which = "all" if older_than is None else f"what is older than {older_than}"

@@ -9,8 +9,11 @@ from perdure.cli.calling import Scene, command, group
 from perdure.cli.paging import After, All, Limit, show, show_pages
 from perdure.cli.showing import Column
 
-Name = Annotated[str, typer.Argument(metavar="NAME")]
-Position = Annotated[int, typer.Argument(metavar="POSITION", min=0)]
+Consumer = Annotated[str, typer.Argument(metavar="NAME", help="Of a consumer")]
+RuleName = Annotated[str, typer.Argument(metavar="NAME", help="Of a subscription")]
+Position = Annotated[
+    int, typer.Argument(metavar="POSITION", min=0, help="Of the event, as the list gives it")
+]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is kept")]
 
 
@@ -46,7 +49,7 @@ _consumers = (
     Column("paused", lambda one: one.paused),
     Column("advanced", lambda one: one.advanced_at),
     Column("owner", lambda one: one.owner),
-    Column("trouble", lambda one: one.error or one.reason),
+    Column("trouble", lambda one: one.reason or one.error),
 )
 _parked = (
     Column("consumer", lambda one: one.consumer, whole=True),
@@ -64,13 +67,13 @@ async def list_consumers(scene: Scene) -> None:
     show(scene, _consumers, await scene.verbs.consumers())
 
 
-async def pause(scene: Scene, name: Name, reason: Reason = None) -> None:
+async def pause(scene: Scene, name: Consumer, reason: Reason = None) -> None:
     """Let a consumer read no further."""
     await scene.verbs.pause_consumer(name, reason)
     scene.out.tell({"name": name, "paused": True}, f"{name} is paused")
 
 
-async def resume(scene: Scene, name: Name) -> None:
+async def resume(scene: Scene, name: Consumer) -> None:
     """Let a paused consumer read on."""
     await scene.verbs.resume_consumer(name)
     scene.out.tell({"name": name, "paused": False}, f"{name} reads on")
@@ -78,7 +81,7 @@ async def resume(scene: Scene, name: Name) -> None:
 
 async def rewind(
     scene: Scene,
-    name: Name,
+    name: Consumer,
     to: Annotated[
         str, typer.Argument(metavar="PLACE", help="A position, a time, beginning or now")
     ],
@@ -90,7 +93,7 @@ async def rewind(
     scene.out.tell({"name": name, "position": position}, f"{name} reads on after {position}")
 
 
-async def drop(scene: Scene, name: Name) -> None:
+async def drop(scene: Scene, name: Consumer) -> None:
     """Forget a consumer that no code reads for any more."""
     scene.confirm(f"forget consumer {name} and where it was")
     await scene.verbs.drop_consumer(name)
@@ -115,7 +118,9 @@ async def parked(
 Rule = Annotated[str, typer.Option("--subscription", help="Of workflow_runner: for which rule")]
 
 
-async def refire(scene: Scene, consumer: Name, position: Position, subscription: Rule = "") -> int:
+async def refire(
+    scene: Scene, consumer: Consumer, position: Position, subscription: Rule = ""
+) -> int:
     """Deal with a parked event once more; exit 1 if it failed again. A consumer of your own needs --app."""
     went = await scene.verbs.refire(consumer, position, subscription)
     words = "is dealt with" if went else "failed again; it stays parked"
@@ -126,7 +131,7 @@ async def refire(scene: Scene, consumer: Name, position: Position, subscription:
 
 
 async def drop_parked(
-    scene: Scene, consumer: Name, position: Position, subscription: Rule = ""
+    scene: Scene, consumer: Consumer, position: Position, subscription: Rule = ""
 ) -> int:
     """Forget a parked event; exit 3 if it is not parked."""
     scene.confirm(f"forget event {position}, which {consumer} has parked")
@@ -169,9 +174,11 @@ async def list_rules(scene: Scene) -> None:
 
 async def set_rule(
     scene: Scene,
-    name: Name,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN")],
-    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW")],
+    name: RuleName,
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="Of which events, such as order.*")
+    ],
+    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="That they start")],
     where: Annotated[
         str | None,
         typer.Option("--where", metavar="CEL", help="Only events for which this is true"),
@@ -191,20 +198,20 @@ async def set_rule(
     scene.out.tell({"name": name}, f"{pattern} starts {workflow}")
 
 
-async def drop_rule(scene: Scene, name: Name) -> int:
+async def drop_rule(scene: Scene, name: RuleName) -> int:
     """Delete a subscription and what it has put off; exit 3 if there is none."""
     scene.confirm(f"delete subscription {name} and the starts it has put off")
     gone = await scene.verbs.unsubscribe(name)
     return _dropped(scene, {"name": name}, gone, f"subscription {name}")
 
 
-async def enable(scene: Scene, name: Name) -> None:
+async def enable(scene: Scene, name: RuleName) -> None:
     """Switch a subscription on."""
     await scene.verbs.enable_subscription(name, True)
     scene.out.tell({"name": name, "enabled": True}, f"{name} is on")
 
 
-async def disable(scene: Scene, name: Name) -> None:
+async def disable(scene: Scene, name: RuleName) -> None:
     """Switch a subscription off: events that come meanwhile do not count for it."""
     await scene.verbs.enable_subscription(name, False)
     scene.out.tell({"name": name, "enabled": False}, f"{name} is off")
@@ -217,7 +224,7 @@ async def deferred(
     await show_pages(scene, _deferred, scene.verbs.deferred, limit, after, all)
 
 
-async def release(scene: Scene, position: Position, subscription: Name) -> int:
+async def release(scene: Scene, position: Position, subscription: RuleName) -> int:
     """Start what was put off, whatever bound it broke; exit 3 if it is not there."""
     went = await scene.verbs.release_deferred(position, subscription)
     words = "is started" if went else "is not there, or could not be started"
@@ -226,7 +233,7 @@ async def release(scene: Scene, position: Position, subscription: Name) -> int:
     return exits.OK if went else exits.NOT_FOUND
 
 
-async def drop_deferred(scene: Scene, position: Position, subscription: Name) -> int:
+async def drop_deferred(scene: Scene, position: Position, subscription: RuleName) -> int:
     """Forget a start that was put off; exit 3 if it is not there."""
     scene.confirm(f"forget the start of {subscription} for event {position}")
     gone = await scene.verbs.drop_deferred(position, subscription)

@@ -82,13 +82,21 @@ async def list_runs(
     scene: Scene,
     workflow: Workflow = None,
     status: Status = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME[=VALUE]")] = None,
-    entity: Annotated[str | None, typer.Option("--entity", metavar="TYPE/ID")] = None,
+    tag: Annotated[
+        str | None, typer.Option("--tag", metavar="NAME[=VALUE]", help="With this tag")
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", metavar="TYPE/ID", help="About this")
+    ] = None,
     parent: Annotated[
         str | None, typer.Option("--parent", metavar="RUN", help="Children of this run")
     ] = None,
-    created_from: Annotated[str | None, typer.Option("--created-from", metavar="TIME")] = None,
-    created_before: Annotated[str | None, typer.Option("--created-before", metavar="TIME")] = None,
+    created_from: Annotated[
+        str | None, typer.Option("--created-from", metavar="TIME", help="At or after this")
+    ] = None,
+    created_before: Annotated[
+        str | None, typer.Option("--created-before", metavar="TIME", help="Before this")
+    ] = None,
     limit: Limit = None,
     after: After = None,
     all: All = False,
@@ -111,11 +119,13 @@ async def list_runs(
 
 
 async def show_run(scene: Scene, run_id: RunId) -> None:
-    """One run: what is known of it, what it waits for, what is kept for it."""
+    """One run: what is known of it, what it waits for, what is kept for it, what it has published."""
     run = scene.verbs.run(run_id)
     info, waits, buffered = await run.info(), await run.waiting(), await run.buffered()
+    streams = await run.streams()
     if scene.out.json:
-        scene.out.document({"run": info, "waiting": waits, "buffered": buffered})
+        parts = {"run": info, "waiting": waits, "buffered": buffered, "streams": streams}
+        scene.out.document(parts)
         return
     scene.out.facts(msgspec.structs.asdict(info))
     if waits:
@@ -124,6 +134,9 @@ async def show_run(scene: Scene, run_id: RunId) -> None:
     if buffered:
         scene.out.say("\nsignals that are kept for it")
         scene.out.table(BUFFERED, buffered)
+    if streams:
+        scene.out.say("\npublishes")
+        scene.out.table(STREAMS, streams)
 
 
 BUFFERED = (
@@ -131,6 +144,13 @@ BUFFERED = (
     Column("id", lambda one: one.signal_id, whole=True),
     Column("received", lambda one: one.received_at),
     Column("payload", lambda one: short(one.payload)),
+)
+
+
+STREAMS = (
+    Column("stream", lambda one: one.name, whole=True),
+    Column("from", lambda one: one.first),
+    Column("to", lambda one: one.last),
 )
 
 
@@ -255,8 +275,13 @@ async def fork(
     version: Annotated[
         int | None, typer.Option("--version", help="Of the code that it goes on with")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE")] = None,
-    entity: Annotated[str | None, typer.Option("--entity", metavar="TYPE/ID")] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="NAME=VALUE", help="To find it by; several times"),
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", metavar="TYPE/ID", help="What it is about")
+    ] = None,
 ) -> None:
     """Make another run that goes on from a place of this one's history."""
     given = {} if not input else {"input": tuple(one.value for one in input)}

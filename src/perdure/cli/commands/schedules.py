@@ -11,7 +11,7 @@ from perdure.cli.calling import Scene, command, group
 from perdure.cli.paging import After, All, Limit, show_pages
 from perdure.cli.showing import Column, short
 
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a schedule")]
 
 _columns = (
     Column("schedule", lambda one: one.name, whole=True),
@@ -56,7 +56,7 @@ async def set_schedule(
     every: Annotated[
         str, typer.Argument(metavar="EVERY", help="Cron, such as '0 9 * * 1-5', or a span: 15m")
     ],
-    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW")],
+    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="That it starts")],
     input: Annotated[
         list[values.Json] | None,
         typer.Option(
@@ -70,8 +70,15 @@ async def set_schedule(
     zone: Annotated[
         str, typer.Option("--zone", help="Of its times, such as Europe/Berlin")
     ] = "UTC",
-    catch_up: Annotated[str, typer.Option("--catch-up", metavar="none|one|all")] = "one",
-    overlap: Annotated[str, typer.Option("--overlap", metavar="skip|queue|allow")] = "skip",
+    catch_up: Annotated[
+        str, typer.Option("--catch-up", metavar="none|one|all", help="Of ticks that were missed")
+    ] = "one",
+    overlap: Annotated[
+        str,
+        typer.Option(
+            "--overlap", metavar="skip|queue|allow", help="While the run before has not ended"
+        ),
+    ] = "skip",
 ) -> None:
     """Make or change a schedule."""
     args = (one.value for one in input or ())
@@ -115,7 +122,7 @@ async def trigger(scene: Scene, name: Name) -> None:
 async def backfill(
     scene: Scene,
     name: Name,
-    since: Annotated[str, typer.Option("--since", metavar="TIME")],
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="At or after this")],
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Before this")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count")] = False,
 ) -> None:

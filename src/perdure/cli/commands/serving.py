@@ -1,7 +1,8 @@
 """`perdure worker`, `serve`, `dev`: processes that stay until they are told to go.
 
-SIGTERM and Ctrl-C end them in order: step bodies end, runs are handed back, streams are closed. A second one ends them
-at once. `dev` starts a process of its own that does the work, and starts it anew whenever a file changes.
+SIGTERM and Ctrl-C end them in order, with exit code 0: step bodies end, runs are handed back, streams are closed. A
+second one ends them at once. `dev` starts a process of its own that does the work, and starts it anew whenever a file
+changes.
 """
 
 import os
@@ -11,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import exits
 from perdure.cli.calling import Scene, command
 from perdure.cli.places import Place, local_app, resolved
 from perdure.cli.processes import Stop, set_up_logging
@@ -40,7 +40,7 @@ def add(program: typer.Typer) -> None:
 
 async def worker(
     scene: Scene, target: Target = None, log_level: Level = "info", log_json: LogJson = False
-) -> int:
+) -> None:
     """Execute runs until SIGTERM or Ctrl-C; steps in flight end, runs are handed back."""
     set_up_logging(log_level, as_json=log_json)
     app = local_app(_with_app(scene, target), worker=True)
@@ -49,7 +49,6 @@ async def worker(
             names = sorted({one.name for one in app.registry.all()})
             _banner(scene, {"worker": repr(app), "workflows": names})
             await stop.wait()
-    return stop.code
 
 
 async def serve(
@@ -63,15 +62,15 @@ async def serve(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the API")] = False,
     log_level: Level = "info",
     log_json: LogJson = False,
-) -> int:
+) -> None:
     """The HTTP API, and with an app a worker beside it, until SIGTERM or Ctrl-C."""
     set_up_logging(log_level, as_json=log_json)
     place = _place(scene, target)
     app = local_app(place, worker=place.app is not None and not no_worker)
-    return await _serve(scene, app, host, port)
+    await _serve(scene, app, host, port)
 
 
-async def _serve(scene: Scene, app: Any, host: str, port: int) -> int:
+async def _serve(scene: Scene, app: Any, host: str, port: int) -> None:
     from perdure import http
 
     http._server()  # says which extra is missing
@@ -92,7 +91,6 @@ async def _serve(scene: Scene, app: Any, host: str, port: int) -> int:
 
     with Stop.on_signals() as stop:
         await serving.serve(app, host=host, port=port, stop=stop.event, listening=listening)
-    return stop.code
 
 
 def _place(scene: Scene, target: str | None) -> Place:
@@ -131,7 +129,7 @@ async def dev(
     ] = False,
     log_level: Level = "info",
     log_json: LogJson = False,
-) -> int:
+) -> None:
     """Worker and HTTP API in one process, started anew whenever a Python file changes."""
     place = _with_app(scene, target)
     if not no_reload and not _can_watch():
@@ -141,7 +139,8 @@ async def dev(
         no_reload = True
     if no_reload:
         set_up_logging(log_level, as_json=log_json)
-        return await _serve(scene, local_app(place, worker=True), host, port)
+        await _serve(scene, local_app(place, worker=True), host, port)
+        return
     from perdure.cli.reloading import Reloader
 
     options = [*_options(scene), "--host", host, "--port", str(port), "--log-level", log_level]
@@ -150,7 +149,6 @@ async def dev(
     with Stop.on_signals() as stop:
         reloader = Reloader([*line, "--log-json"] if log_json else line, scene.out.note)
         await reloader.run(watch or [Path(".")], stop)
-    return exits.INTERRUPTED if stop.code == exits.INTERRUPTED else exits.OK
 
 
 def _options(scene: Scene) -> list[str]:

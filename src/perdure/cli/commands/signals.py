@@ -12,13 +12,16 @@ from typer.core import TyperGroup
 
 from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command, group
+from perdure.cli.commands.runs import RunId
 from perdure.cli.paging import After, All, Limit, show_pages
-from perdure.cli.showing import Column, json_line, short
+from perdure.cli.showing import Column, json_line, plain, short
+from perdure.model import limits
 from perdure.model.outcomes import Buffered, Delivered, Duplicate, Finished, NotFound
 from perdure.views import Refused
 
 _chunk = 500
 _bad_lines_shown = 20
+_too_many = f"nothing was sent: it has more than {limits.signals_per_file_max} lines (signals_per_file_max); split it"
 
 
 class _One(TyperGroup):
@@ -46,7 +49,7 @@ def add(program: typer.Typer) -> None:
 
 async def one(
     scene: Scene,
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+    run_id: RunId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the signal")],
     payload: Annotated[
         values.Json | None,
@@ -173,11 +176,13 @@ def _lines(file: str) -> list[tuple[int, Line]]:
     bad: list[str] = []
     with content:
         for number, text in enumerate(content, start=1):
+            if number > limits.signals_per_file_max:
+                raise typer.BadParameter(_too_many, param_hint="FILE")
             if text.strip():
                 try:
                     found.append((number, _decode(text)))
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    bad.append(f"line {number}: {error}")
+                    bad.append(plain(f"line {number}: {error}"))
     if bad:
         raise typer.BadParameter(_all_bad(bad), param_hint="FILE")
     return found
@@ -231,7 +236,7 @@ async def dead_letters(
 
 async def resend(
     scene: Scene,
-    dead_letter_id: Annotated[str, typer.Argument(metavar="ID")],
+    dead_letter_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` gives it")],
     run_id: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="To another run")
     ] = None,

@@ -69,7 +69,10 @@ async def start(
     key: Annotated[
         str | None, typer.Option("--key", help="The same key gives the same run")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE")] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="NAME=VALUE", help="To find it by; several times"),
+    ] = None,
     entity: Annotated[
         str | None, typer.Option("--entity", metavar="TYPE/ID", help="What it is about")
     ] = None,
@@ -80,9 +83,15 @@ async def start(
         str | None,
         typer.Option("--deadline", metavar="WHEN", help="Cancelled then, if it has not ended"),
     ] = None,
-    pool: Annotated[str | None, typer.Option("--pool")] = None,
-    pool_key: Annotated[str, typer.Option("--pool-key")] = "",
-    priority: Annotated[int, typer.Option("--priority")] = 0,
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="That it stands in line of; else its workflow's")
+    ] = None,
+    pool_key: Annotated[
+        str, typer.Option("--pool-key", help="Whose share of the pool it takes")
+    ] = "",
+    priority: Annotated[
+        int, typer.Option("--priority", help="In the line of its pool; higher goes first")
+    ] = 0,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end and give the result")
     ] = False,

@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from perdure.cli.calling import Scene, command, group
-from perdure.cli.places import local_app
+from perdure.cli.places import local_app, opened
 from perdure.cli.showing import span
 from perdure.model.duration import parse_duration
 from perdure.store.urls import without_password
@@ -23,7 +23,11 @@ def add(program: typer.Typer) -> None:
 
 async def version(scene: Scene) -> None:
     """Which schema the store has, and which this perdure works with. Nothing is changed."""
-    found = await local_app(scene.place, worker=False).schema_version()
+    if scene.is_remote:
+        async with opened(scene.place) as client:
+            found = await client.schema_version()
+    else:
+        found = await local_app(scene.place, worker=False).schema_version()
     stored = "no schema yet" if found.stored is None else f"schema {found.stored}"
     advice = "; `perdure db migrate` brings it up" if found.migrates else ""
     if found.refused:

@@ -1,26 +1,25 @@
-"""`perdure runs watch`: runs as they change, or one run until it has ended.
+"""`perdure runs watch`: runs as they change, or one run until it has ended. `runs stream`: what a run publishes.
 
-It looks now and then, and shows what is other than before: a live table on a terminal, a line for each change
-elsewhere.
+To watch is to look now and then, and to show what is other than before: a live table on a terminal, a line for each
+change elsewhere.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import exits
+from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command
-from perdure.cli.commands.runs import RUNS, STEPS, WAITS, Status, Workflow
-from perdure.cli.showing import cell, console, rich_table, when
-from perdure.model.duration import parse_duration
+from perdure.cli.commands.runs import RUNS, STEPS, WAITS, RunId, Status, Workflow
+from perdure.cli.showing import cell, console, json_line, rich_table, when
 from perdure.model.status import TERMINAL
 
 
 def add(runs: typer.Typer) -> None:
     command(runs, "watch")(watch)
+    command(runs, "stream")(stream)
 
 
 async def watch(
@@ -30,13 +29,13 @@ async def watch(
     ] = None,
     workflow: Workflow = None,
     status: Status = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many runs")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many runs")] = 20,
     every: Annotated[
         str, typer.Option("--every", metavar="SPAN", help="How often to look")
     ] = "500ms",
 ) -> int:
     """Watch the newest runs; or one run, step by step, until it has ended (exit 1 if it did not complete)."""
-    every_s = parse_duration(every, "--every") / 1_000_000
+    every_s = values.interval(every)
     if run_id is None:
         await _watch_all(scene, every_s, limit, workflow=workflow, status=status or None)
         return exits.OK
@@ -71,7 +70,7 @@ class _Screen:
         self._live.update(Group(*parts), refresh=True)
 
 
-async def _looks(every_s: float, look: Any) -> AsyncIterator[Any]:
+async def _looks(scene: Scene, every_s: float, look: Any) -> AsyncIterator[Any]:
     """What a look gives, whenever that is something else."""
     seen: Any = None
     while True:
@@ -79,7 +78,7 @@ async def _looks(every_s: float, look: Any) -> AsyncIterator[Any]:
         if now != seen:
             seen = now
             yield now
-        await asyncio.sleep(every_s)
+        await scene.out.pause(every_s)
 
 
 # --- all ---
@@ -93,7 +92,7 @@ async def _watch_all(scene: Scene, every_s: float, limit: int, **wanted: Any) ->
         return found
 
     with _Screen(scene) as screen:
-        async for runs in _looks(every_s, look):
+        async for runs in _looks(scene, every_s, look):
             if screen.is_live:
                 screen.show(_table(RUNS, runs))
                 continue
@@ -123,7 +122,7 @@ async def _watch_one(scene: Scene, run_id: str, every_s: float) -> str:
 
     with _Screen(scene) as screen:
         status = ""
-        async for info, steps, waits in _looks(every_s, look):
+        async for info, steps, waits in _looks(scene, every_s, look):
             if screen.is_live:
                 screen.show(*_one(info, steps, waits))
             else:
@@ -159,3 +158,27 @@ def _tell_step(scene: Scene, step: Any, told: set[Any]) -> None:
 
 def _table(columns: Any, rows: Any) -> Any:
     return rich_table(columns, [[cell(one.get(row)) for one in columns] for row in rows])
+
+
+# --- what it publishes ---
+
+
+async def stream(
+    scene: Scene,
+    run_id: RunId,
+    name: Annotated[str, typer.Argument(metavar="STREAM", help="As `runs show` lists them")],
+    after: Annotated[
+        int, typer.Option("--after", min=0, metavar="POSITION", help="Only what came after this")
+    ] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until the run has ended")
+    ] = False,
+) -> None:
+    """What a run has published to a stream, a line for each item: a text as it is, anything else as JSON."""
+    items = scene.verbs.run(run_id).stream(name, after=after, follow=follow)
+    async with aclosing(items) as found:
+        async for one in found:
+            if scene.out.json:
+                scene.out.line(one)
+            else:
+                scene.out.say(one.value if isinstance(one.value, str) else json_line(one.value))

@@ -1,0 +1,322 @@
+"""`perdure worker`, `serve`, `dev`, `init`: processes that stay, and how they end."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from places import TOKEN, furnished
+from shell import PATIENCE_S, Shell, Terminal, environment, staying, terminal
+
+from perdure.http import Token
+
+# --- worker ---
+
+
+def test_a_worker_executes_runs_and_ends_in_order(sqlite_shell: Shell, tmp_path: Path) -> None:
+    with staying("worker", "corner_shop:app", cwd=tmp_path) as worker:
+        assert "quick" in worker.banner["workflows"]
+        assert worker.banner["pid"] == worker.process.pid
+        order = ("start", "quick", "-i", '"rum"', "--wait", "--timeout", f"{PATIENCE_S}s")
+        assert sqlite_shell(*order).out == '"rum reserved"\n'
+        sqlite_shell("start", "decide", "-i", '"x"', "--id", "new")
+        assert len(sqlite_shell.json("workers")["items"]) == 1
+        assert worker.ended() == 0
+    assert sqlite_shell.json("workers")["items"] == []
+    log = (tmp_path / "log.txt").read_text()
+    assert "Traceback" not in log.replace("cannot be audited", "")
+    assert sqlite_shell.json("fsck", "--strict")["findings"] == [], "its runs were handed back"
+
+
+SLOW = """
+import asyncio, pathlib
+from perdure import App, Context
+
+app = App("sqlite:///perdure.db")
+
+@app.step
+async def work() -> str:
+    pathlib.Path("began").touch()
+    try:
+        while not pathlib.Path("go").exists():
+            await asyncio.sleep(0.01)
+        return "done"
+    finally:
+        pathlib.Path("left").touch()
+
+@app.workflow
+async def slow(ctx: Context) -> str:
+    return await ctx.step(work)
+"""
+
+
+def test_a_worker_lets_steps_end_and_a_second_signal_does_not(bare: Shell, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    with staying("worker", "slow:app", cwd=tmp_path) as worker:
+        bare("start", "slow", "--id", "one")
+        until(lambda: (tmp_path / "began").exists())
+        worker.tell(signal.SIGTERM)
+        (tmp_path / "go").touch()
+        assert worker.process.wait(PATIENCE_S) == 0
+    (step,) = bare.json("runs", "history", "one")["items"]
+    assert (step["status"], step["value"]) == ("done", "done"), "what was done is on record"
+
+    for name in ("began", "go", "left"):
+        (tmp_path / name).unlink()
+    with staying("worker", "slow:app", cwd=tmp_path) as worker:
+        bare("start", "slow", "--id", "two")
+        until(lambda: (tmp_path / "began").exists())
+        until(lambda: worker.tell(signal.SIGINT) or worker.process.poll() is not None)
+        assert worker.process.returncode == 128 + signal.SIGINT
+    assert not (tmp_path / "left").exists()
+
+
+def test_a_worker_at_a_terminal_says_what_it_is_and_ends_with_ctrl_c(
+    bare: Shell, tmp_path: Path
+) -> None:
+    with terminal("worker", "corner_shop:app", cwd=tmp_path) as shown:
+        shown.until("Ctrl-C stops it")
+        assert "workflows  ask, decide, fail" in shown.text
+        shown.interrupt()
+        assert shown.end() == 0
+    assert "Traceback" not in shown.text
+
+
+def test_the_log_of_a_worker_is_lines_of_json_if_asked(sqlite_shell: Shell, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    with staying("worker", "corner_shop:app", "--log-json", cwd=tmp_path, log=log) as worker:
+        sqlite_shell("events", "emit", "audit.due", '"\\u001b[31m"')
+        until(lambda: "cannot be audited" in log.read_text())
+        assert worker.ended() == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert any("cannot be audited" in one.get("traceback", "") for one in lines)
+    assert all({"time", "level", "logger", "message"} <= set(one) for one in lines)
+
+
+# --- serve ---
+
+
+def test_a_server_answers_with_a_worker_beside_it(tmp_path: Path, bare: Shell) -> None:
+    with staying("serve", "corner_shop:app", "--port", "0", cwd=tmp_path) as server:
+        url = server.banner["url"]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+        assert server.banner["worker"]
+        there = Shell("--url", url)
+        order = ("start", "quick", "-i", '"rum"', "--wait", "--timeout", f"{PATIENCE_S}s")
+        assert there(*order).out == '"rum reserved"\n'
+        document = httpx2.get(server.banner["api"]).json()
+        assert document["openapi"].startswith("3.1")
+        assert server.ended() == 0
+        said = there("runs", code=5).err
+        assert "nothing was sent" in said
+    assert "Traceback" not in (tmp_path / "log.txt").read_text()
+
+
+def test_a_server_of_a_mere_store_has_no_worker(sqlite_shell: Shell, tmp_path: Path) -> None:
+    line = str(Token.of(TOKEN, name="anna", scopes=["admin"]))
+    serve = ("serve", "--port", "0", "--host", "0.0.0.0")
+    with staying(*serve, cwd=tmp_path, PERDURE_TOKENS=line) as server:
+        assert (server.banner["worker"], server.banner["workflows"]) == (False, [])
+        there = Shell("--url", server.banner["url"], "--token", TOKEN)
+        assert len(there.json("runs")["items"]) == 9
+        assert there.json("workers")["items"] == []
+        assert Shell("--url", server.banner["url"])("runs", code=1).err.startswith("perdure: ")
+        assert server.ended() == 0
+
+
+CLIENTS = 50
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+def test_a_server_with_many_open_streams_stops_in_time(tmp_path: Path, number: int) -> None:
+    """Each of those who follow sees its stream end, and none a connection that breaks."""
+    furnished(f"sqlite:///{tmp_path}/perdure.db")
+
+    paths = (
+        "follow?after=0&run=waiting",
+        "runs/waiting/streams/log/follow",
+    )  # each for half of them
+    last = ("event: run", '"asked"')  # of what is there
+
+    async def follow(http: httpx2.AsyncClient, url: str, nth: int, open: asyncio.Semaphore) -> str:
+        """All that one was told, once its stream has ended; raises if it was cut off."""
+        async with http.stream("GET", f"{url}/api/v1/{paths[nth % 2]}") as answer:
+            assert answer.status_code == 200
+            told, is_open = "", False
+            async for text in answer.aiter_text():
+                told += text
+                if not is_open and last[nth % 2] in told:
+                    is_open = True
+                    open.release()
+        return told
+
+    async def story(url: str) -> tuple[list[str], float]:
+        opened = asyncio.Semaphore(0)
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, limits=limits) as http:
+            following = [
+                asyncio.create_task(follow(http, url, nth, opened)) for nth in range(CLIENTS)
+            ]
+            async with asyncio.timeout(PATIENCE_S):
+                for _ in range(CLIENTS):
+                    await opened.acquire()
+            before = time.monotonic()
+            server.tell(number)
+            told = await asyncio.gather(*following)
+            code = await asyncio.to_thread(server.process.wait, PATIENCE_S)
+            took_s = time.monotonic() - before
+        assert code == 0
+        return told, took_s
+
+    with staying("serve", "--port", "0", cwd=tmp_path) as server:
+        told, took_s = asyncio.run(story(server.banner["url"]))
+    assert took_s < 5
+    for nth, one in enumerate(told):
+        assert one.count(("event: event", "event: item")[nth % 2]) == (16, 2)[nth % 2]
+        assert one.endswith("\r\n\r\n"), "the last message is whole"
+    assert "Traceback" not in (tmp_path / "log.txt").read_text()
+
+
+# --- dev ---
+
+ONE = """
+from perdure import App, Context
+app = App("sqlite:///perdure.db")
+
+@app.workflow
+async def first(ctx: Context) -> str:
+    return "first"
+"""
+TWO = ONE.replace("first", "second")
+
+
+@contextmanager
+def developing(tmp_path: Path, *more: str) -> Iterator[tuple[Terminal, str]]:
+    (tmp_path / "shop.py").write_text(ONE)
+    port = str(free_port())
+    with terminal("dev", "shop:app", "--port", port, *more, cwd=tmp_path) as shown:
+        shown.until("workflows  first")
+        shown.until("Ctrl-C stops it")
+        yield shown, f"http://127.0.0.1:{port}"
+
+
+def test_dev_starts_anew_when_a_file_changes_and_ends_with_ctrl_c(
+    bare: Shell, tmp_path: Path
+) -> None:
+    with developing(tmp_path) as (shown, url):
+        there = Shell("--url", url)
+        assert there("start", "first", "--wait", "--timeout", "20s").out == '"first"\n'
+        old = pid_of(shown)
+        (tmp_path / "shop.py").write_text(TWO)
+        shown.until("changed shop.py: starting anew")
+        shown.until("workflows  second")
+        assert there("start", "second", "--wait", "--timeout", "20s").out == '"second"\n'
+        assert not is_alive(old)
+        (tmp_path / "shop.py").write_text("app = (")
+        shown.until("SyntaxError")
+        shown.until("it has ended with 1; waiting for a change")
+        (tmp_path / "shop.py").write_text(ONE.replace("first", "third"))
+        shown.until("workflows  third")
+        last = pid_of(shown)
+        shown.interrupt()
+        assert shown.end() == 0
+        assert not is_alive(last)
+    assert "Traceback" not in shown.text
+
+
+def test_the_child_of_dev_ends_however_dev_ends(bare: Shell, tmp_path: Path) -> None:
+    with developing(tmp_path) as (shown, url):
+        child = pid_of(shown)
+        assert is_alive(child)
+        shown.process.kill()
+        shown.end()
+        until(lambda: not is_alive(child))
+        assert "nothing was sent" in Shell("--url", url)("runs", code=5).err
+    assert bare.json("workers")["items"] == [], "it ended in order"
+
+
+def test_dev_without_reloading_is_one_process(bare: Shell, tmp_path: Path) -> None:
+    with developing(tmp_path, "--no-reload") as (shown, url):
+        assert pid_of(shown) == shown.process.pid
+        assert Shell("--url", url)("start", "first", "--wait").out == '"first"\n'
+        shown.interrupt()
+        assert shown.end() == 0
+
+
+def pid_of(shown: Terminal) -> int:
+    """Of the process that said last what it is."""
+    return int(re.findall(r"^pid +(\d+)$", shown.text, re.MULTILINE)[-1])
+
+
+def is_alive(pid: int) -> bool:
+    """A process that has ended, and whose end nobody has asked for yet, is a zombie: it does not live."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def until(holds: object) -> None:
+    """Wait for what another process does to its files."""
+    assert callable(holds)
+    ends_at = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < ends_at
+        os.sched_yield()
+
+
+# --- init ---
+
+
+def test_the_starter_project_works_and_its_tests_pass(bare: Shell, tmp_path: Path) -> None:
+    made = bare.json("init", "shop")
+    files = {"app.py", "README.md", "tests/test_app.py", ".gitignore"}
+    assert {str(Path(one).relative_to("shop")) for one in made["written"]} == files
+    env = environment()
+    env["PYTHONPATH"] = env["PYTHONPATH"].split(os.pathsep)[0]
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(line, cwd=tmp_path / "shop", env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    with staying("serve", "app:app", "--port", "0", cwd=tmp_path / "shop") as server:
+        there = Shell("--url", server.banner["url"])
+        order = ("start", "fulfil", "--input", '{"sku": "tea", "amount": 2}', "--id", "order-1")
+        assert there(*order).out == "order-1\n"
+        until(lambda: there.json("approvals")["items"])
+        (asked,) = there.json("approvals", "list")["items"]
+        assert asked["title"] == "Ship 2 x tea?"
+        there("approvals", "decide", asked["id"], "approve")
+        assert there("runs", "watch", "order-1").out.endswith("completed\n")
+        assert there("runs", "result", "order-1").out == '"shipped 2 x tea"\n'
+
+
+def test_nothing_is_written_over_what_is_there(bare: Shell, tmp_path: Path) -> None:
+    assert "now: perdure dev app:app" in bare("init").out
+    before = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+    assert "has app.py, README.md" in bare("init", code=1).err
+    assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()} == before
+    (tmp_path / "file").touch()
+    assert bare("init", "file", code=1).err.startswith("perdure: ")
+
+
+def test_the_program_is_installed(bare: Shell, tmp_path: Path) -> None:
+    script = str(Path(sys.executable).with_name("perdure"))
+    done = subprocess.run([script, "--version"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, bare("--version").out)
