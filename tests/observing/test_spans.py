@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from watching import Seen, about, exceptions, id_of, is_failed, linked_to, parent_of, trace_of
 
 from perdure import App, BadValue, Batch, Context, Permanent, Queue, Retry, Signal
+from perdure.approvals import approval
 from perdure.model import limits
 from perdure.observing import OpenTelemetry
 from perdure.observing.harmless import _told
@@ -343,11 +344,21 @@ async def test_what_a_step_or_a_run_sends_is_the_cause_of_what_it_wakes(
     async def signalled(ctx: Context) -> None:
         await ctx.wait(go)
 
+    @app.workflow
+    async def asks(ctx: Context) -> None:
+        await ctx.wait(approval("agreed"))
+
     app.add(jobs)
     async with world(app) as w:
         await w.begin(takes)
         await w.begin(signalled, id="signalled")
         await w.begin(gives)
+        await w.begin(asks)
+        (asked,) = await w.app.approvals()
+        with seen.tracer.start_as_current_span("decision") as decision:
+            await w.app.decide(asked.id, "approve", by="anna")
+        await w.settle()
+    assert linked_to(seen.named("turn asks")[1])["cause"] == id_of(decision)
     turn, step = seen.the("turn gives"), seen.the("step put")
     assert linked_to(seen.named("turn takes")[1])["cause"] == id_of(step)
     assert linked_to(seen.named("turn signalled")[1])["cause"] == id_of(turn)
@@ -374,6 +385,22 @@ async def test_what_is_remembered_is_bounded(
     links = [linked_to(one) for one in seen.named("turn flow")[5:]]
     assert ["previous" in one for one in links] == [False] * 5  # each pushed out the next
     assert ["cause" in one for one in links] == [True] * 5
+
+
+async def test_a_run_that_has_the_id_of_an_earlier_one_is_not_taken_for_it(
+    world: Any, app: App, seen: Seen
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        await ctx.step(work, 1)
+
+    async with world(app) as w:
+        await w.begin(flow, id="r")
+        await w.advance("1s")
+        assert await w.app.prune("0s") == 1
+        await w.begin(flow, id="r")
+    first, second = seen.named("turn flow")
+    assert trace_of(first) != trace_of(second) and linked_to(second) == {}
 
 
 # --- consumers ---

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from perdure.model import limits, ops
+from perdure.model.approvals import decode_asks
 from perdure.model.events import Event
 from perdure.model.outcomes import Advanced
 from perdure.model.records import Completion, ErrorRecord, StepRecord
@@ -68,6 +69,8 @@ class Spans:
 
     def turn(self, run: Any, replayed: int) -> "Turn":
         """What watches the turns of a run that has come into memory, with so many records."""
+        if not replayed and not run.generation:
+            self._runs.pop(run.run_id, None)  # of another run, which had this id before
         known = self._runs.get(run.run_id)
         if known is not None and run.trace is None:
             run.trace = known.root
@@ -288,8 +291,13 @@ class Turn:
     @harmless
     def hears(self, call: Any, done: Completion | StepRecord) -> None:
         """The run was given this: what it does now, it may do for that."""
-        won = None if done.winner is None else call.clauses[done.winner].condition
-        self._cause = won.target if won is not None and won.kind == "run" else done.taken_id
+        self._cause = done.taken_id
+        if done.winner is not None:
+            won = call.clauses[done.winner].condition
+            if won.kind == "run":
+                self._cause = won.target
+            elif won.kind == "approval":
+                self._cause = decode_asks(won.asks).id
 
     @harmless
     def posts(self, run: Any, op: ops.TurnOp) -> None:
@@ -344,7 +352,7 @@ def _says_nothing(op: Any) -> bool:
 
 
 def ids_of(op: ops.Op[Any]) -> Iterator[str]:
-    """By what those whom a send wakes know it: the id of a signal, an event, an item, or of a run that it starts."""
+    """By what those whom a send wakes know it: the id of a signal, event, item, approval, or run that it starts."""
     match op:
         case ops.SendSignal() | ops.ResendDeadLetter():
             yield op.signal_id
@@ -357,6 +365,8 @@ def ids_of(op: ops.Op[Any]) -> Iterator[str]:
             yield from (one.event_id for one in op.events)
         case ops.Put():
             yield op.item_id
+        case ops.Decide():
+            yield op.approval_id
 
 
 def _keep(known: dict[str, T], key: str, value: T) -> None:
