@@ -110,7 +110,8 @@ def promises(found: Described) -> list[Promise]:
         case "sqlite":
             return _sqlite(weak)
         case "postgres":
-            return _postgres(weak, found.facts)
+            values = {one.name: one.value for one in found.settings}
+            return _postgres(weak, values, found.facts)
         case "redis":
             return _redis(weak)
 
@@ -154,19 +155,23 @@ def _sqlite(weak: set[str]) -> list[Promise]:
     ]
 
 
-def _postgres(weak: set[str], facts: dict[str, str]) -> list[Promise]:
-    durable = not weak & {"fsync", "synchronous_commit"}
+def _postgres(weak: set[str], values: dict[str, str], facts: dict[str, str]) -> list[Promise]:
+    logged = not weak & {"fsync", "synchronous_commit"}
+    durable = logged and "full_page_writes" not in weak
     survives = "every acknowledged op survives"
     lost = "what was acknowledged just before may be lost"
-    standbys = bool(facts.get("synchronous_standby_names"))
+    torn = lost if not logged else "a page that was being written may stay broken"
+    # With `local` a commit does not wait for standbys, whatever they are named.
+    waits = bool(facts.get("synchronous_standby_names")) and logged
+    waits = waits and values.get("synchronous_commit") != "local"
     return [
         Promise("process killed", True, survives),
-        Promise("server killed", durable, survives if durable else lost),
+        Promise("server killed", logged, survives if logged else lost),
         Promise(
-            "power loss", durable, f"{survives}, if the disk honours fsync" if durable else lost
+            "power loss", durable, f"{survives}, if the disk honours fsync" if durable else torn
         ),
         Promise("failover", True, f"{survives}, if a synchronous standby takes over")
-        if standbys and durable
+        if waits
         else Promise("failover", False, "what the standby had not received yet is lost"),
         _full,
     ]

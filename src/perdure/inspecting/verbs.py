@@ -74,10 +74,7 @@ class Inspecting:
         Raises StoreRefused if the file exists or cannot be made, and on other stores: Postgres and Redis have tools of
         their own.
         """
-        target = os.fspath(path)
-        if not isinstance(target, str) or not target:
-            raise BadValue("path", path, "must be the path of a new file, as text")
-        return await self._engine().store.backup(target)
+        return await self._engine().store.backup(_checked_path(path))
 
     async def catalogue(self) -> list[WorkflowInfo]:
         """Every version of every workflow that some app has declared: what it takes, gives and listens to."""
@@ -95,3 +92,13 @@ class Inspecting:
     async def counts(self) -> dict[str, int]:
         """How many rows of each kind there are: `runs`, `runs.waiting`, `steps`, `events`, …"""
         return await self._engine().store.counts()
+
+
+def _checked_path(path: str | os.PathLike[str]) -> str:
+    try:
+        target = os.fspath(path)
+        if isinstance(target, str) and target and b"\0" not in os.fsencode(target):
+            return target
+    except (TypeError, UnicodeEncodeError):
+        pass
+    raise BadValue("path", path, "must be the path of a new file, as text")
