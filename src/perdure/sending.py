@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.channels import Signal
 from perdure.engine import Engine
@@ -175,10 +176,26 @@ async def send_again(engine: Engine, dead_letter_id: str, run_id: str | None) ->
         run_id=None if run_id is None else check_run_id(run_id),
     )
     outcome = await engine.coordinator.submit(op)
+    if isinstance(outcome, Refusal):  # it is still there, and tells what was refused
+        letter = await engine.store.signal(op.dead_letter_id)
+        if isinstance(letter, DeadLetterRecord):
+            to = run_id or letter.run_id
+            if outcome.code == "unchecked":
+                op = replace(op, schema=await _checked_against(engine, letter, to))
+                outcome = await engine.coordinator.submit(op)
+            if isinstance(outcome, Refusal):
+                raise refusal_error(outcome, letter.name, to)
     if isinstance(outcome, Queued):
         return outcome
-    if isinstance(outcome, Refusal):  # it is still there, and tells what was refused
-        letter = await engine.store.signal(dead_letter_id)
-        if isinstance(letter, DeadLetterRecord):
-            raise refusal_error(outcome, letter.name, run_id or letter.run_id)
     return accepted(outcome, dead_letter_id, run_id or "")
+
+
+async def _checked_against(engine: Engine, letter: DeadLetterRecord, run_id: str) -> str | None:
+    """The schema that the payload of a letter was checked against, for a run that it was not sent to."""
+    send = ops.SendSignal(
+        signal_id="", run_id=run_id, name=letter.name, payload=letter.payload, by_name=True
+    )
+    checked = await Catalogue(engine.store).checked(send)
+    if checked.errors:
+        raise InvalidPayload(f"the payload of signal {letter.name!r}", list(checked.errors))
+    return checked.schema

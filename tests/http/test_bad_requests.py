@@ -483,6 +483,12 @@ async def test_a_stranger_gets_nothing(
     assert await locked_shop.app.run("waiting").status() == "waiting"
 
 
+@pytest.mark.parametrize(("path", "size"), [(f"{API}/session", 20_000), ("/hooks/x", 1_100_000)])
+async def test_a_stranger_may_not_send_much(locked_shop: Asked, path: str, size: int) -> None:
+    answer = await locked_shop.http.post(path, content=b" " * size, headers=JSON)
+    assert answer.status_code == 413
+
+
 async def test_a_token_in_the_address_is_not_taken(locked_shop: Asked) -> None:
     answer = await locked_shop.http.get(f"{API}/runs", params={"token": TOKENS["admin"]})
     assert answer.status_code == 401

@@ -286,6 +286,33 @@ async def test_without_the_other_checker_it_is_refused(world: Any, no_jsonschema
         assert await c.store.counts() == before
 
 
+async def test_a_dead_letter_is_checked_for_a_run_that_it_was_not_sent_to(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = shop()
+
+    @app.workflow(signals=[Signal("even", buffer="all", on_end="dead_letter")])
+    async def anything(ctx: Context) -> None:
+        await ctx.wait(twice)
+
+    async with world(app) as w:
+        await w.begin("anything", id="old")
+        await w.app.signal("old", "even", 2)
+        await w.app.signal("old", "even", 0)
+        await w.app.run("old").terminate()
+        await w.begin("listening", id="a")
+    async with world(client()) as c:
+        two, nothing = (one.id for one in await c.app.dead_letters("old"))
+        with pytest.raises(InvalidPayload, match="at \\$: "):
+            await c.app.resend(nothing, run_id="a")
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "jsonschema", None)
+            with pytest.raises(Uncheckable, match="jsonschema"):
+                await c.app.resend(two, run_id="a")
+        assert len(await c.app.dead_letters("old")) == 2
+        assert isinstance(await c.app.resend(two, run_id="a"), Delivered)
+
+
 async def test_with_the_code_nothing_else_is_needed(world: Any, no_jsonschema: None) -> None:
     async with world(shop()) as w:
         await w.begin("listening", id="a")

@@ -17,6 +17,7 @@ from perdure.ledger.cloudevents import from_json
 from perdure.model import limits
 from perdure.testing import VirtualClock
 from perdure.webhooks import signing
+from perdure.webhooks.outgoing import webhook_def
 
 SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes length").decode()
 OLDER = "whsec_" + base64.b64encode(b"another key of 32 bytes in length").decode()
@@ -461,6 +462,15 @@ async def test_no_secret_is_told_anywhere(
     assert len(receiver.deliveries) == 4
     for one in (SECRET, SECRET.removeprefix("whsec_"), "opensesame", "sesame-open"):
         assert one not in " ".join(map(str, told)), one
+
+
+def test_a_secret_in_the_address_is_hidden_as_its_receiver_reads_it() -> None:
+    sender = webhook_def(
+        "w", "https://example.com/h?token=open%2Dsesame", ["a"], secret=SECRET, where=None,
+        retry=None, timeout="1s", headers=None, start="now", allow_private=False, insecure=False,
+        envelope="standard",
+    ).handler.__self__  # type: ignore[attr-defined]  # fmt: skip
+    assert sender._plain("no token open-sesame, nor open%2Dsesame") == "no token …, nor …"
 
 
 # --- declarations ---

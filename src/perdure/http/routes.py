@@ -963,6 +963,7 @@ def _operation() -> list[Route]:
             on="server",
             body=wire.SignIn,
             answer=wire.Me,
+            body_bytes_max=4 * limits.token_bytes_max,
         ),
         Route(
             verb="sign_out",
@@ -983,6 +984,7 @@ def _operation() -> list[Route]:
             on="server",
             answer=Delivered | Buffered | Emitted | Duplicate[Delivered | Buffered | Emitted],
             may_be_nothing=True,
+            body_bytes_max=limits.payload_bytes_max,
         ),
         Route(
             verb="metrics",

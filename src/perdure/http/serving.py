@@ -24,6 +24,7 @@ from perdure.http.security import (
     tokens_of_environment,
 )
 from perdure.model.limits import BadValue
+from perdure.webhooks import Hook
 
 PORT: Final = 8321
 # How long requests that are under way may take to end, once the server is to stop.
@@ -38,6 +39,7 @@ async def serve(
     port: int = PORT,
     tokens: Sequence[Token] | None = None,
     authenticate: Authenticate | None = None,
+    hooks: Sequence[Hook] = (),
     stop: asyncio.Event,
     listening: Callable[[str], None] = lambda url: None,
     access_log: bool = False,
@@ -49,11 +51,12 @@ async def serve(
     """
     known = tokens_of_environment() if tokens is None else tuple(tokens)
     check_host(host, has_guard=bool(known) or authenticate is not None)
-    asgi = create_app(app, tokens=known, authenticate=authenticate)
+    asgi = create_app(app, tokens=known, authenticate=authenticate, hooks=hooks)
     with _listening(host, port) as bound:
         async with _open(app):
             config = uvicorn.Config(
                 asgi,
+                http="h11",  # it bounds the head of a request; the other one takes what comes
                 log_config=None,
                 access_log=access_log,
                 timeout_graceful_shutdown=_grace_s,

@@ -396,6 +396,9 @@ class ResendDeadLetter(Op[SendOutcome | Queued], frozen=True, kw_only=True, gc=F
     dead_letter_id: str
     signal_id: str
     run_id: str | None = None
+    schema: str | None = (
+        None  # as in `SendSignal`; of another run than its own it is a send by name
+    )
 
 
 # --- approvals ---------------------------------------------------------------------------------------

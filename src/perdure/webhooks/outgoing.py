@@ -15,6 +15,7 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
 
 from perdure.channels import Topic
 from perdure.errors import Permanent, RetryAfter, WebhooksUnavailable
@@ -175,6 +176,7 @@ def _hidden(url: str, secret: Any, headers: Mapping[str, str] | None) -> tuple[s
     texts += [one.removeprefix("whsec_") for one in texts]
     texts += [word for value in (headers or {}).values() for word in (value, *value.split())]
     texts += re.split(r"[/?&=]", url.partition("://")[2])[1:]
+    texts += [unquote(one) for one in texts]  # as receivers read them
     texts += [one.replace("/", "\\/") for one in texts]  # as some write them in JSON
     found = {one for one in texts if len(one) >= _hidden_chars_min}
     return tuple(sorted(found, key=len, reverse=True))

@@ -337,6 +337,8 @@ def resend_dead_letter(tables: Tables, op: ops.ResendDeadLetter) -> SendOutcome 
         policy=None if run is None or _is_declared(tables, run, letter.name) else letter.policy,
         on_end=letter.on_end,
         path=None if op.run_id else letter.path,
+        schema=op.schema,
+        by_name=op.run_id not in (None, letter.run_id),
     )
     outcome = send_signal(tables, send, letter_id=op.dead_letter_id)
     if isinstance(outcome, Delivered | Buffered):
