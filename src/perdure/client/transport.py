@@ -16,7 +16,7 @@ from perdure.http.problems import Problem, error_of, read_problem, status_of
 from perdure.http.routes import BY_VERB, Route
 from perdure.model import limits
 from perdure.model.duration import Duration, parse_duration
-from perdure.model.limits import BadValue
+from perdure.model.limits import BadValue, unsaid
 from perdure.observing.traces import current_trace
 from perdure.views import (
     Page,
@@ -46,6 +46,10 @@ class Transport:
     ) -> None:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise BadValue("url", url, "is no address of a server, such as https://host/perdure")
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            raise BadValue(
+                "url", unsaid, "holds a user or password, which would take the place of the token"
+            )
         self.url = url.rstrip("/")
         self._token = token
         self._timeout_s = parse_duration(timeout, "timeout") / 1_000_000
