@@ -210,4 +210,8 @@ def test_no_password_is_shown() -> None:
     with pytest.raises(BadValue, match="token") as refused:
         Client("https://anna:sekret@shop.example/perdure", "x" * 30)
     assert "sekret" not in str(refused.value)
+    for token in ("sekret\n", "sekret é", ""):
+        with pytest.raises(BadValue, match="token") as refused:
+            Client("https://shop.example", token)
+        assert "sekret" not in str(refused.value)
     assert "x" * 30 not in repr(Client("https://shop.example/a@b", "x" * 30))

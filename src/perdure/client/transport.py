@@ -1,6 +1,7 @@
 """One request of a client, streams across connections that break, and how long a server that is away is waited for."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -24,6 +25,7 @@ from perdure.views import (
 
 # How long the server holds a request for the end of a run, well within what proxies endure; then we ask again.
 held_s = 25
+_token = re.compile(r"[!-~]+")
 # Between two tries to go on where a connection broke: twice as long each time, up to this.
 _again_s = 1.0
 _again_s_max = 15.0
@@ -49,6 +51,12 @@ class Transport:
         if "@" in url.partition("://")[2].partition("/")[0]:
             raise BadValue(
                 "url", unsaid, "holds a user or password, which would take the place of the token"
+            )
+        if token is not None and not (isinstance(token, str) and _token.fullmatch(token)):
+            raise BadValue(
+                "token",
+                unsaid,
+                "is not what `perdure token` makes: printable ASCII, without blanks",
             )
         self.url = url.rstrip("/")
         self._token = token
