@@ -13,6 +13,7 @@ import uvicorn
 from perdure import (
     App,
     BadRequest,
+    BadValue,
     Client,
     Context,
     NotAuthenticated,
@@ -203,3 +204,14 @@ async def test_many_results_are_waited_for_at_once(place: Place) -> None:
             assert await waiting[-1] == 7
             await place.app.signal_many([(f"r{count}", go, count) for count in range(149)])
             assert (await asyncio.gather(*waiting))[:149] == list(range(149))
+
+
+def test_no_password_is_shown() -> None:
+    with pytest.raises(BadValue, match="token") as refused:
+        Client("https://anna:sekret@shop.example/perdure", "x" * 30)
+    assert "sekret" not in str(refused.value)
+    for token in ("sekret\n", "sekret é", ""):
+        with pytest.raises(BadValue, match="token") as refused:
+            Client("https://shop.example", token)
+        assert "sekret" not in str(refused.value)
+    assert "x" * 30 not in repr(Client("https://shop.example/a@b", "x" * 30))

@@ -172,6 +172,7 @@ QUERIES = [
         "ledger ends",
         headers={"last-event-id": "999999"},
     ),
+    get("a limit of what has none", "/runs/waiting/streams/log/follow?limit=5", 400, "limit"),
     get(
         "too many runs to watch",
         "/follow?" + "&".join(f"run=r{n}" for n in range(101)),

@@ -19,7 +19,7 @@ from perdure.http.problems import Problem, error_of, read_problem, status_of
 from perdure.http.routes import BY_VERB, Route
 from perdure.model import limits
 from perdure.model.duration import Duration, parse_duration
-from perdure.model.limits import BadValue
+from perdure.model.limits import BadValue, unsaid
 from perdure.observing.traces import current_trace
 from perdure.views import (
     Page,
@@ -225,23 +225,28 @@ def _is_passing(error: PerdureError | TimeoutError) -> bool:
 
 
 def _checked_url(url: object) -> str:
-    no_address = BadValue("url", url, "is no address of a server, such as https://host/perdure")
-    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-        raise no_address
+    if not isinstance(url, str) or not _is_address(url):
+        raise BadValue("url", url, "is no address of a server, such as https://host/perdure")
+    if "@" in urlsplit(url).netloc:
+        raise BadValue(
+            "url", unsaid, "holds a user or password, which would take the place of the token"
+        )
+    return url.rstrip("/")
+
+
+def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        if not parts.hostname or parts.port == 0:
-            raise no_address
-    except ValueError as error:  # brackets that do not close, a port beyond 65535
-        raise no_address from error
-    return url.rstrip("/")
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port beyond 65535
+        return False
 
 
 def _checked_token(token: object) -> str | None:
     """Before it stands in a header: what goes wrong there is told with the header and all."""
     if token is None or (isinstance(token, str) and _token.fullmatch(token)):
         return token
-    raise BadValue("token", limits.unsaid, "is none: it is made of ASCII letters, digits and marks")
+    raise BadValue("token", unsaid, "is none: it is printable ASCII without blanks")
 
 
 def _authorities(url: str) -> bool | ssl.SSLContext:

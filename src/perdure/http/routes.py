@@ -245,7 +245,7 @@ def _runs() -> list[Route]:
             says="A stream as it grows, until the run has ended; Last-Event-ID goes on after a position",
             scope="read",
             on="own",
-            query=wire.StreamQuery,
+            query=wire.StreamFollowQuery,
             streams=True,
         ),
         *[

@@ -289,7 +289,7 @@ async def _follow(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:
 
 
 async def _stream(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:
-    query: wire.StreamQuery = call.query
+    query: wire.StreamFollowQuery = call.query
     given = None if query.after is msgspec.UNSET else checked_position(query.after)
     after = _last_seen(call, given) or 0
     handle = app.run(call.path["run_id"])

@@ -200,10 +200,16 @@ class StateQuery(Sent):
 
 
 class StreamQuery(Sent):
-    """From which position on."""
+    """Which part of a stream."""
 
     after: int | UnsetType = UNSET
     limit: int | UnsetType = UNSET
+
+
+class StreamFollowQuery(Sent):
+    """From which position on."""
+
+    after: int | UnsetType = UNSET
 
 
 class Reason(Sent):
