@@ -73,27 +73,25 @@ def test_what_terminals_obey_is_shown_as_text(shell: Shell) -> None:
 # --- consumers ---
 
 
-def test_consumers_are_listed_paused_and_moved(every_shell: Shell) -> None:
-    assert rows(every_shell.json("consumers")["items"], "name") == ["audit", "workflow_runner"]
-    every_shell("consumers", "pause", "audit", "--reason", "look at it")
-    audit = every_shell.json("consumers")["items"][0]
+def test_consumers_are_listed_paused_and_moved(shell: Shell) -> None:
+    assert rows(shell.json("consumers")["items"], "name") == ["audit", "workflow_runner"]
+    shell("consumers", "pause", "audit", "--reason", "look at it")
+    audit = shell.json("consumers")["items"][0]
     assert (audit["paused"], audit["reason"]) == (True, "look at it")
-    assert "look at it" in every_shell("consumers").out
-    assert every_shell.json("consumers", "resume", "audit") == {"name": "audit", "paused": False}
-    moved = every_shell.json("consumers", "rewind", "audit", "beginning", "--yes")
+    assert "look at it" in shell("consumers").out
+    assert shell.json("consumers", "resume", "audit") == {"name": "audit", "paused": False}
+    moved = shell.json("consumers", "rewind", "audit", "beginning", "--yes")
     assert moved == {"name": "audit", "position": 0}
-    assert every_shell.json("consumers")["items"][0]["position"] == 0
-    assert every_shell.json("consumers", "rewind", "audit", "5", "--yes")["position"] == 5
-    end = every_shell.json("consumers", "rewind", "audit", "2090-01-01T00:00:00Z", "--yes")
-    assert end == every_shell.json("consumers", "rewind", "audit", "now", "--yes")
-    assert (
-        "neither a position" in every_shell("consumers", "rewind", "audit", "x", "-y", code=2).err
-    )
-    every_shell("consumers", "drop", "audit", "--yes")
-    assert rows(every_shell.json("consumers")["items"], "name") == ["workflow_runner"]
+    assert shell.json("consumers")["items"][0]["position"] == 0
+    assert shell.json("consumers", "rewind", "audit", "5", "--yes")["position"] == 5
+    end = shell.json("consumers", "rewind", "audit", "2090-01-01T00:00:00Z", "--yes")
+    assert end == shell.json("consumers", "rewind", "audit", "now", "--yes")
+    assert "neither a position" in shell("consumers", "rewind", "audit", "x", "-y", code=2).err
+    shell("consumers", "drop", "audit", "--yes")
+    assert rows(shell.json("consumers")["items"], "name") == ["workflow_runner"]
     for verb in ("pause", "resume", "drop"):
         yes = ["--yes"] if verb == "drop" else []
-        assert "no consumer 'nobody'" in every_shell("consumers", verb, "nobody", *yes, code=3).err
+        assert "no consumer 'nobody'" in shell("consumers", verb, "nobody", *yes, code=3).err
 
 
 def test_parked_events_are_listed_and_forgotten(shell: Shell) -> None:

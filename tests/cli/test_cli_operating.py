@@ -37,39 +37,36 @@ def test_schedules_are_made_paused_triggered_and_deleted(shell: Shell) -> None:
     assert "IANA" in shell("schedules", "set", "x", "1h", "quick", "--zone", "Nowhere", code=1).err
 
 
-def test_ticks_of_a_window_are_counted_and_then_started(every_shell: Shell) -> None:
-    every_shell("schedules", "set", "hourly", "15m", "quick")
+def test_ticks_of_a_window_are_counted_and_then_started(shell: Shell) -> None:
+    shell("schedules", "set", "hourly", "15m", "quick")
     window = ("--since", "2026-01-01T00:00:00Z", "--until", "2026-01-01T01:00:00Z")
-    counted = every_shell.json("schedules", "backfill", "hourly", *window, "--dry-run")
+    counted = shell.json("schedules", "backfill", "hourly", *window, "--dry-run")
     assert (counted["ticks"], counted["started"]) == (4, 4)
     assert (
-        "would start 4 of 4"
-        in every_shell("schedules", "backfill", "hourly", *window, "--dry-run").out
+        "would start 4 of 4" in shell("schedules", "backfill", "hourly", *window, "--dry-run").out
     )
-    assert every_shell.json("schedules", "backfill", "hourly", *window, "--yes")["started"] == 4
-    again = every_shell.json("schedules", "backfill", "hourly", *window, "--yes")
+    assert shell.json("schedules", "backfill", "hourly", *window, "--yes")["started"] == 4
+    again = shell.json("schedules", "backfill", "hourly", *window, "--yes")
     assert (again["started"], again["existing"]) == (0, 4)
-    bad = every_shell("schedules", "backfill", "hourly", "--since", "x", "--until", "y", code=2)
+    bad = shell("schedules", "backfill", "hourly", "--since", "x", "--until", "y", code=2)
     assert "is not a time" in bad.err
 
 
 # --- pools ---
 
 
-def test_pools_are_changed_and_set_back(every_shell: Shell) -> None:
-    (pool,) = every_shell.json("pools")["items"]
+def test_pools_are_changed_and_set_back(shell: Shell) -> None:
+    (pool,) = shell.json("pools")["items"]
     assert (pool["name"], pool["limit"]) == ("narrow", 1)
-    changed = every_shell.json("pools", "set", "narrow", "--limit", "3", "--rate", "10/1m")
+    changed = shell.json("pools", "set", "narrow", "--limit", "3", "--rate", "10/1m")
     assert (changed["limit"], changed["rate"]) == (3, "10/1m")
-    changed = every_shell.json("pools", "set", "narrow", "--rate", "none", "--per-key", "1")
+    changed = shell.json("pools", "set", "narrow", "--rate", "none", "--per-key", "1")
     assert (changed["limit"], changed["rate"], changed["per_key"]) == (3, None, 1)
-    assert every_shell.json("pools", "reset", "narrow")["limit"] == 1
-    assert (
-        "narrow" in every_shell("pools", "set", "narrow", "--limit", "none", "--rate", "1/1h").out
-    )
-    assert "neither a number" in every_shell("pools", "set", "narrow", "--limit", "x", code=2).err
-    assert "names no limit" in every_shell("pools", "set", "narrow", code=1).err
-    assert "'nope'" in every_shell("pools", "line", "nope", code=3).err
+    assert shell.json("pools", "reset", "narrow")["limit"] == 1
+    assert "narrow" in shell("pools", "set", "narrow", "--limit", "none", "--rate", "1/1h").out
+    assert "neither a number" in shell("pools", "set", "narrow", "--limit", "x", code=2).err
+    assert "names no limit" in shell("pools", "set", "narrow", code=1).err
+    assert "'nope'" in shell("pools", "line", "nope", code=3).err
 
 
 def test_who_stands_in_line_is_listed(sqlite_shell: Shell) -> None:
@@ -94,11 +91,11 @@ def test_who_stands_in_line_is_listed(sqlite_shell: Shell) -> None:
 # --- how it goes ---
 
 
-def test_health_counts_what_waits_for_somebody(every_shell: Shell) -> None:
-    found = every_shell.json("health")
+def test_health_counts_what_waits_for_somebody(shell: Shell) -> None:
+    found = shell.json("health")
     assert (found["status"], found["parked"], found["dead_letters"]) == ("ok", 1, 1)
     assert rows(found["consumers"], "name") == ["audit", "workflow_runner"]
-    assert every_shell("health").out.startswith("status")
+    assert shell("health").out.startswith("status")
 
 
 def test_health_says_that_somebody_should_look_and_why(sqlite_shell: Shell) -> None:

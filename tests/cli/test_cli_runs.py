@@ -21,13 +21,13 @@ def test_runs_are_listed_newest_first(shell: Shell) -> None:
     assert found["items"] == shell.json("runs")["items"], "a group lists by itself"
 
 
-def test_runs_are_listed_page_by_page(every_shell: Shell) -> None:
-    whole = every_shell.json("runs", "list")["items"]
-    first = every_shell.json("runs", "list", "--limit", "2")
-    rest = every_shell.json("runs", "list", "--after", first["cursor"])
+def test_runs_are_listed_page_by_page(shell: Shell) -> None:
+    whole = shell.json("runs", "list")["items"]
+    first = shell.json("runs", "list", "--limit", "2")
+    rest = shell.json("runs", "list", "--after", first["cursor"])
     assert first["items"] + rest["items"] == whole
-    assert every_shell.json("runs", "list", "--all")["items"] == whole
-    said = every_shell("runs", "-n", "2")
+    assert shell.json("runs", "list", "--all")["items"] == whole
+    said = shell("runs", "-n", "2")
     assert len(said.out.splitlines()) == 3
     assert f"--after {first['cursor']}" in said.err
 
@@ -49,13 +49,13 @@ def test_runs_are_chosen(sqlite_shell: Shell, wanted: list[str], ids: set[str]) 
     assert set(rows(sqlite_shell.json("runs", "list", *wanted)["items"], "id")) == ids
 
 
-def test_a_run_is_shown_with_what_it_waits_for_and_what_is_kept_for_it(every_shell: Shell) -> None:
-    found = every_shell.json("runs", "show", "waiting")
+def test_a_run_is_shown_with_what_it_waits_for_and_what_is_kept_for_it(shell: Shell) -> None:
+    found = shell.json("runs", "show", "waiting")
     assert (found["run"]["status"], found["run"]["tags"]) == ("waiting", {"team": "x"})
     assert rows(found["waiting"], "target") == ["approve"]
     assert rows(found["buffered"], "payload") == [1]
     assert found["streams"] == [{"name": "log", "first": 1, "last": 2}]
-    said = every_shell("runs", "show", "waiting").out
+    said = shell("runs", "show", "waiting").out
     for words in ("order/1", "waits for", "approve", "signals that are kept for it", "publishes"):
         assert words in said
 
@@ -79,18 +79,16 @@ def test_a_result_is_given_or_why_there_is_none(shell: Shell) -> None:
     assert "has not ended" in late.err
 
 
-def test_who_waits_is_found_by_run_by_signal_and_by_topic(every_shell: Shell) -> None:
-    assert rows(every_shell.json("waiting", "stocked")["items"], "target") == ["stock.arrived"]
-    assert rows(every_shell.json("waiting", "--signal", "note")["items"], "run_id") == [
+def test_who_waits_is_found_by_run_by_signal_and_by_topic(shell: Shell) -> None:
+    assert rows(shell.json("waiting", "stocked")["items"], "target") == ["stock.arrived"]
+    assert rows(shell.json("waiting", "--signal", "note")["items"], "run_id") == [
         "first",
         "second",
     ]
-    assert rows(every_shell.json("waiting", "--topic", "stock.arrived")["items"], "run_id") == [
-        "stocked"
-    ]
-    assert every_shell.json("waiting", "--signal", "note", "--older-than", "1h")["items"] == []
-    assert "name one of" in every_shell("waiting", code=2).err
-    assert "name one of" in every_shell("waiting", "stocked", "--signal", "note", code=2).err
+    assert rows(shell.json("waiting", "--topic", "stock.arrived")["items"], "run_id") == ["stocked"]
+    assert shell.json("waiting", "--signal", "note", "--older-than", "1h")["items"] == []
+    assert "name one of" in shell("waiting", code=2).err
+    assert "name one of" in shell("waiting", "stocked", "--signal", "note", code=2).err
 
 
 def test_an_unknown_run_is_not_found(shell: Shell) -> None:
@@ -129,16 +127,16 @@ def test_what_a_run_publishes_is_read_and_read_along(every_shell: Shell) -> None
 # --- steering ---
 
 
-def test_a_run_is_steered(every_shell: Shell) -> None:
-    assert every_shell.json("runs", "pause", "stocked", "--reason", "later") == {
+def test_a_run_is_steered(shell: Shell) -> None:
+    assert shell.json("runs", "pause", "stocked", "--reason", "later") == {
         "id": "stocked",
         "status": "paused",
     }
-    assert every_shell.json("runs", "show", "stocked")["run"]["reason"] == "later"
-    assert every_shell.json("runs", "resume", "stocked")["status"] == "ready"
-    assert every_shell("runs", "cancel", "stocked", "--reason", "no").out.startswith("stocked is ")
-    assert every_shell.json("runs", "terminate", "waiting", "--yes")["status"] == "terminated"
-    assert "has already ended: terminated" in every_shell("runs", "cancel", "waiting", code=1).err
+    assert shell.json("runs", "show", "stocked")["run"]["reason"] == "later"
+    assert shell.json("runs", "resume", "stocked")["status"] == "ready"
+    assert shell("runs", "cancel", "stocked", "--reason", "no").out.startswith("stocked is ")
+    assert shell.json("runs", "terminate", "waiting", "--yes")["status"] == "terminated"
+    assert "has already ended: terminated" in shell("runs", "cancel", "waiting", code=1).err
 
 
 def test_a_failed_run_is_tried_again(shell: Shell) -> None:
@@ -201,14 +199,14 @@ def test_input_is_json_of_the_command_line_a_file_or_the_standard_input(
 # --- carrying ---
 
 
-def test_a_run_is_forked(every_shell: Shell) -> None:
-    made = every_shell.json("runs", "fork", "completed", "--id", "again", "--tag", "of=completed")
+def test_a_run_is_forked(shell: Shell) -> None:
+    made = shell.json("runs", "fork", "completed", "--id", "again", "--tag", "of=completed")
     assert made == {"id": "again", "created": True}
-    run = every_shell.json("runs", "show", "again")["run"]
+    run = shell.json("runs", "show", "again")["run"]
     assert (run["workflow"], run["tags"]) == ("quick", {"of": "completed"})
-    assert every_shell.json("runs", "history", "again")["items"] == []
-    kept = every_shell.json("runs", "fork", "completed", "--from", "reserve", "-i", '"rum"')
-    assert every_shell.json("runs", "show", kept["id"])["run"]["status"] == "ready"
+    assert shell.json("runs", "history", "again")["items"] == []
+    kept = shell.json("runs", "fork", "completed", "--from", "reserve", "-i", '"rum"')
+    assert shell.json("runs", "show", kept["id"])["run"]["status"] == "ready"
 
 
 def test_a_run_is_carried_from_one_store_to_another(every_shell: Shell, tmp_path: Path) -> None:

@@ -107,40 +107,36 @@ def test_dead_letters_are_listed_and_sent_again(shell: Shell) -> None:
     assert shell.json("dead-letters")["items"] == []
 
 
-def test_queues_are_filled_looked_into_and_emptied(every_shell: Shell) -> None:
-    assert every_shell.json("queues") == {"items": [{"queue": "jobs", "items": 1}], "cursor": None}
-    assert every_shell("queues", "put", "jobs", "7", "--key", "k").out.startswith("queued as ")
-    assert every_shell("queues", "put", "jobs", "7", "--key", "k").out.startswith(
-        "put before: queued"
-    )
-    assert "expected integer" in every_shell("queues", "put", "jobs", '"x"', code=1).err
-    first = every_shell.json("queues", "items", "jobs", "--limit", "1")
+def test_queues_are_filled_looked_into_and_emptied(shell: Shell) -> None:
+    assert shell.json("queues") == {"items": [{"queue": "jobs", "items": 1}], "cursor": None}
+    assert shell("queues", "put", "jobs", "7", "--key", "k").out.startswith("queued as ")
+    assert shell("queues", "put", "jobs", "7", "--key", "k").out.startswith("put before: queued")
+    assert "expected integer" in shell("queues", "put", "jobs", '"x"', code=1).err
+    first = shell.json("queues", "items", "jobs", "--limit", "1")
     assert rows(first["items"], "payload") == [1]
-    assert rows(every_shell.json("queues", "items", "jobs", "--all")["items"], "payload") == [1, 7]
-    old = every_shell.json("queues", "purge", "jobs", "--older-than", "1d", "--yes")
+    assert rows(shell.json("queues", "items", "jobs", "--all")["items"], "payload") == [1, 7]
+    old = shell.json("queues", "purge", "jobs", "--older-than", "1d", "--yes")
     assert old == {"queue": "jobs", "deleted": 0}
-    assert every_shell("queues", "purge", "jobs", "--yes").out == "deleted 2 items\n"
-    assert every_shell.json("queues")["items"] == []
+    assert shell("queues", "purge", "jobs", "--yes").out == "deleted 2 items\n"
+    assert shell.json("queues")["items"] == []
 
 
 # --- approvals ---
 
 
-def test_approvals_are_listed_and_decided(every_shell: Shell) -> None:
-    (asked,) = every_shell.json("approvals")["items"]
+def test_approvals_are_listed_and_decided(shell: Shell) -> None:
+    (asked,) = shell.json("approvals")["items"]
     assert (asked["run_id"], asked["name"], asked["choices"]) == ("asking", "agreed", ["yes", "no"])
-    assert every_shell.json("approvals", "list", "--who", "bob")["items"] == []
-    found = every_shell.json("approvals", "list", "--who", "anna", "--run", "asking", "-w", "ask")
+    assert shell.json("approvals", "list", "--who", "bob")["items"] == []
+    found = shell.json("approvals", "list", "--who", "anna", "--run", "asking", "-w", "ask")
     assert rows(found["items"], "id") == [asked["id"]]
     decide = ("approvals", "decide", asked["id"])
-    assert "may not answer this" in every_shell(*decide, "yes", "--by", "bob", code=1).err
-    assert "maybe" in every_shell(*decide, "maybe", "--by", "anna", code=1).err
-    assert every_shell.json(*decide, "yes", "--by", "anna", "--key", "k")["outcome"] == "decided"
-    assert every_shell(*decide, "yes", "--by", "anna", "--key", "k").out.startswith(
-        "decided before"
-    )
-    assert "anna" in every_shell(*decide, "no", "--by", "anna", code=1).err
-    assert every_shell("approvals", "decide", "nothing", "yes", "--by", "anna", code=1).err
+    assert "may not answer this" in shell(*decide, "yes", "--by", "bob", code=1).err
+    assert "maybe" in shell(*decide, "maybe", "--by", "anna", code=1).err
+    assert shell.json(*decide, "yes", "--by", "anna", "--key", "k")["outcome"] == "decided"
+    assert shell(*decide, "yes", "--by", "anna", "--key", "k").out.startswith("decided before")
+    assert "anna" in shell(*decide, "no", "--by", "anna", code=1).err
+    assert shell("approvals", "decide", "nothing", "yes", "--by", "anna", code=1).err
 
 
 def test_one_decides_in_ones_own_name(shell: Shell) -> None:
