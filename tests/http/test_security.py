@@ -74,6 +74,7 @@ def test_a_token_is_kept_by_its_digest_alone() -> None:
     ("make", "says"),
     [
         (lambda: Token.of("short", name="a", scopes=["read"]), "token_chars_min"),
+        (lambda: Token.of("a text with blanks, as it were", name="a", scopes=["read"]), "blanks"),
         (lambda: Token.of(new_token(), name="a b", scopes=["read"]), "white space"),
         (lambda: Token.of(new_token(), name="a:b", scopes=["read"]), "colon"),
         (lambda: Token.of(new_token(), name="a", scopes=[]), "some of"),

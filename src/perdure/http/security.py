@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -28,6 +29,7 @@ COOKIE: Final = "perdure_session"
 CSRF_HEADER: Final = "x-perdure-csrf"
 
 _digest_mark: Final = "sha256"
+_sendable: Final = re.compile(r"[!-~]+")
 _safe: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _own_names: Final = frozenset({"localhost", "127.0.0.1", "::1", "testserver"})
 _proxies_say: Final = ("forwarded", "via", "x-real-ip")
@@ -82,6 +84,10 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
             short = f"is {len(text)} characters; at least {limits.token_chars_min}"
             raise BadValue(
                 "token", unsaid, f"{short} (token_chars_min): use what `perdure token` makes"
+            )
+        if not _sendable.fullmatch(text):
+            raise BadValue(
+                "token", unsaid, "is not printable ASCII without blanks: no header holds it"
             )
         return cls(name=name, digest=_digest(text), scopes=frozenset(scopes), groups=tuple(groups))
 
