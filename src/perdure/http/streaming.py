@@ -261,7 +261,7 @@ async def _sent(messages: AsyncIterator[Message], show: Shown) -> AsyncIterator[
                 yield ServerSentEvent(data=show(value).decode(), event=name, id=id)
     except PerdureError as error:
         # The status is sent by now: the reason goes as the last message.
-        yield ServerSentEvent(data=msgspec.json.encode(problem_of(error)).decode(), event="problem")
+        yield ServerSentEvent(data=show(problem_of(error)).decode(), event="problem")
 
 
 async def _follow(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:
