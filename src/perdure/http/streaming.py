@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -250,6 +251,8 @@ class _Stream(EventSourceResponse):
         self._feed.open_streams += 1
         try:
             await super().__call__(scope, receive, send)
+        except* SendTimeoutError:
+            log.info("one who follows has taken nothing for %s s: given up", _send_timeout_s)
         finally:
             self._feed.open_streams -= 1
 
