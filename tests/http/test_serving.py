@@ -5,7 +5,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -75,6 +75,21 @@ def is_connected(port: int, peer: int) -> bool:
     """Whether the system still has the server's end of a connection."""
     ends = f":{port:04X} 0100007F:{peer:04X} "
     return any(ends in line for line in Path("/proc/net/tcp").read_text().splitlines())
+
+
+async def test_streams_end_in_good_order_with_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async with httpx2.AsyncClient(timeout=20) as http, AsyncExitStack() as streams:
+        async with served() as url:
+            answers = [
+                await streams.enter_async_context(http.stream("GET", f"{url}/api/v1/follow"))
+                for _ in range(20)
+            ]
+            told = [answer.aiter_lines() for answer in answers]
+            for lines in told:
+                assert await anext(lines) == "id: 0"
+        for lines in told:
+            assert [line async for line in lines][:2] == ["event: position", 'data: {"value":0}']
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 async def test_hooks_are_served() -> None:
