@@ -1,12 +1,18 @@
 """A server on its own port: what it lets in before anybody has shown who they are."""
 
 import asyncio
+import logging
+import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import httpx2
+import pytest
 from asking import arrived, shop
 
+from perdure.http import serving, streaming
 from perdure.http.serving import serve
 from perdure.webhooks import Hook
 
@@ -42,6 +48,48 @@ async def test_the_head_of_a_request_is_bounded() -> None:
                 sent += len(line)
         writer.close()
         assert sent < 10_000_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no such option")
+async def test_one_who_takes_nothing_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "_takes_nothing_ms", 500)
+    monkeypatch.setattr(streaming, "_send_timeout_s", 0.2)
+    caplog.set_level(logging.INFO)
+    async with served() as url:
+        place = url.removeprefix("http://").split(":")
+        with socket.create_connection((place[0], int(place[1]))) as deaf:
+            deaf.sendall(b"GET /api/v1/follow HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            async with httpx2.AsyncClient(base_url=f"{url}/api/v1") as http:
+                async with asyncio.timeout(20):
+                    while "taken nothing" not in caplog.text:
+                        await http.post("/events", json={"topic": "a", "payload": "x" * 900_000})
+            assert "Traceback" not in caplog.text
+            async with asyncio.timeout(20):
+                while is_connected(int(place[1]), deaf.getsockname()[1]):  # noqa: ASYNC110 (the system's)
+                    await asyncio.sleep(0.01)
+
+
+def is_connected(port: int, peer: int) -> bool:
+    """Whether the system still has the server's end of a connection."""
+    ends = f":{port:04X} 0100007F:{peer:04X} "
+    return any(ends in line for line in Path("/proc/net/tcp").read_text().splitlines())
+
+
+async def test_streams_end_in_good_order_with_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async with httpx2.AsyncClient(timeout=20) as http, AsyncExitStack() as streams:
+        async with served() as url:
+            answers = [
+                await streams.enter_async_context(http.stream("GET", f"{url}/api/v1/follow"))
+                for _ in range(20)
+            ]
+            told = [answer.aiter_lines() for answer in answers]
+            for lines in told:
+                assert await anext(lines) == "id: 0"
+        for lines in told:
+            assert [line async for line in lines][:2] == ["event: position", 'data: {"value":0}']
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 async def test_hooks_are_served() -> None:

@@ -20,7 +20,7 @@ from perdure.http.routes import BY_VERB, Route
 from perdure.model import limits
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, unsaid
-from perdure.observing.traces import current_trace
+from perdure.observing.traces import current_trace, parsed
 from perdure.views import (
     Page,
 )
@@ -118,7 +118,7 @@ class Transport:
     ) -> Any:
         http, httpx = self._open(), needed_httpx()
         headers = dict(headers or ({} if body is None else {"content-type": "application/json"}))
-        if (trace := current_trace()) is not None:
+        if (trace := current_trace()) is not None and parsed(trace):
             headers["traceparent"] = trace
         try:
             return await http.request(

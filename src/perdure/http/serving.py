@@ -30,6 +30,7 @@ PORT: Final = 8321
 # How long requests that are under way may take to end, once the server is to stop.
 _grace_s: Final = 2
 _backlog: Final = 2048
+_takes_nothing_ms: Final = 60_000
 
 
 async def serve(
@@ -87,6 +88,9 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     except (OSError, OverflowError) as error:
         raise BadValue("address", f"{host}:{port}", f"cannot be listened at: {error}") from error
     with bound:
+        # One who takes nothing is let go of by the system, with what waits for them; connections inherit it.
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _takes_nothing_ms)
         yield bound
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -41,6 +42,7 @@ _look_every_s = 1.0
 _page_rows = 100
 # A connection that takes nothing for so long is given up, with its place.
 _send_timeout_s = 30
+_farewell_s = 1
 _headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _digits = re.compile(r"\d{1,19}")
 
@@ -259,6 +261,13 @@ class _Stream(EventSourceResponse):
         self._feed.open_streams += 1
         try:
             await super().__call__(scope, receive, send)
+            if self.active:  # it was told to end, as the server is to stop: in good order
+                async with asyncio.timeout(_farewell_s):
+                    await send({"type": "http.response.body", "body": b""})
+        except* SendTimeoutError:
+            log.info("one who follows has taken nothing for %s s: given up", _send_timeout_s)
+        except* TimeoutError:
+            pass
         finally:
             self._feed.open_streams -= 1
 

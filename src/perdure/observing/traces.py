@@ -16,7 +16,7 @@ asked_in: contextvars.ContextVar[str | None] = contextvars.ContextVar(
     "perdure_asked_in", default=None
 )
 
-_traceparent = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_traceparent = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-[!-~]*)?")
 
 
 class TraceParent(NamedTuple):

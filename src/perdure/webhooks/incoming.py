@@ -8,7 +8,6 @@ delivery's id is the key of the send, so a delivery that comes twice has one eff
 
 import hashlib
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,6 +31,7 @@ from perdure.model.limits import BadValue, check_key, check_name, unsaid
 from perdure.model.outcomes import Sent, Told
 from perdure.model.records import EventRecord
 from perdure.model.topics import check_emitted
+from perdure.observing.traces import parsed
 from perdure.webhooks.signing import (
     SCHEMES,
     Scheme,
@@ -51,7 +51,6 @@ Verifier = Callable[[bytes, Mapping[str, str]], Verified | Awaitable[Verified | 
 Function = Callable[..., Any]
 
 _parse: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
-_traceparent = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Hook:
@@ -150,13 +149,13 @@ async def receive(
     if hook.signal is not None:
         return await app.signal(asked.made("run", hook._run), hook.signal, asked.payload(), key=key)
     entity = None if hook._entity is None else asked.made("entity", hook._entity)
-    trace = given.get("traceparent", "")
+    trace = given.get("traceparent")
     return await app.emit(
         asked.topic(),
         asked.payload(),
         entity=entity,
         key=key,
-        trace=trace if _traceparent.fullmatch(trace) else None,
+        trace=trace if parsed(trace) else None,
     )
 
 

@@ -33,6 +33,7 @@ from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Event
 from perdure.model.limits import BadValue, check_name, unsaid
 from perdure.model.policy import Retry
+from perdure.observing.traces import parsed
 from perdure.version import VERSION
 from perdure.webhooks.addresses import Allowed, Target, checked_allowed, checked_url
 from perdure.webhooks.signing import checked_keys, reference, signatures
@@ -57,7 +58,6 @@ _reserved: Final = frozenset(
 )
 _header_name = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _header_value = re.compile(r"[!-~\xa1-\xff](?:[ \t!-~\xa1-\xff]*[!-~\xa1-\xff])?")
-_traceparent = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 # Shorter words are found everywhere; hiding them would hide the answer.
 _hidden_chars_min = 6
 
@@ -253,7 +253,7 @@ class Sender:
         ]
         if not any(name.lower() == "user-agent" for name, _ in self._headers):
             headers.append(("user-agent", f"perdure/{VERSION}"))
-        if event.trace is not None and _traceparent.fullmatch(event.trace):
+        if event.trace is not None and parsed(event.trace):
             headers.append(("traceparent", event.trace))
         return headers
 
