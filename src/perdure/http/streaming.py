@@ -23,7 +23,6 @@ from perdure.engine import Engine
 from perdure.errors import CursorTooOld, LedgerRewound, Overloaded, PerdureError, RunNotFound
 from perdure.following import hears
 from perdure.http import wire
-from perdure.http.ending import Ending, until
 from perdure.http.handling import Call, item_line
 from perdure.http.problems import problem_of
 from perdure.http.routes import Route
@@ -239,29 +238,22 @@ async def stream(app: App, feed: Feed, route: Route, call: Call, show: Shown) ->
         raise Overloaded(
             f"this server feeds {limits.http_streams_max} streams already (http_streams_max); try again later"
         )
-    ending = Ending()
-    return _Stream(feed, _sent(until(ending, messages), show), ending)
+    return _Stream(feed, _sent(messages, show))
 
 
 class _Stream(EventSourceResponse):
     """One of the streams that this server feeds. It counts from when it was granted: nothing is awaited in between."""
 
-    def __init__(self, feed: Feed, content: AsyncIterator[ServerSentEvent], ending: Ending) -> None:
-        super().__init__(
-            content,
-            ping=_ping_s,
-            headers=_headers,
-            send_timeout=_send_timeout_s,
-            shutdown_event=ending,  # type: ignore[arg-type]  # it is told as an event is
-            shutdown_grace_period=1,
-        )
+    def __init__(self, feed: Feed, content: AsyncIterator[ServerSentEvent]) -> None:
+        super().__init__(content, ping=_ping_s, headers=_headers, send_timeout=_send_timeout_s)
         self._feed = feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._feed.open_streams += 1
         try:
             await super().__call__(scope, receive, send)
-            if self.active:  # it was told to end, as the server is to stop: in good order
+            # Broken off, as the server is to stop; after a whole message, for each is one send.
+            if self.active:
                 async with asyncio.timeout(_farewell_s):
                     await send({"type": "http.response.body", "body": b""})
         except* SendTimeoutError:
