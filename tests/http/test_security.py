@@ -88,6 +88,13 @@ def test_a_token_that_is_none_is_refused(make: Callable[[], Token], says: str) -
         make()
 
 
+def test_a_token_in_place_of_its_line_is_not_repeated() -> None:
+    text = new_token()
+    with pytest.raises(BadValue, match="as `perdure token` prints it") as refused:
+        tokens_of_environment({"PERDURE_TOKENS": text})
+    assert text not in str(refused.value)
+
+
 def test_two_tokens_of_one_name_are_refused() -> None:
     twice = [Token.of(new_token(), name="ci", scopes=["read"]) for _ in range(2)]
     with pytest.raises(BadValue, match="given twice"):

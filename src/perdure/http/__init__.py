@@ -4,8 +4,8 @@ Nothing of a web framework is imported until an app is made, so that the client,
 the types, needs none.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ def create_app(
     Without either only this machine is answered, unless `insecure=True`. What others post to `hooks` is verified by its
     signature. Served on its own it opens and closes the App; a host that mounts it does that: `lifespan(app)`.
     """
-    server = _server()
-    known = server.tokens_of_environment() if tokens is None else tuple(tokens)
-    return server.Server(  # type: ignore[no-any-return]
-        app, tokens=known, authenticate=authenticate, hooks=hooks, insecure=insecure
-    ).asgi()
+    with _extra():
+        from perdure.http.security import tokens_of_environment
+        from perdure.http.server import Server
+    known = tokens_of_environment() if tokens is None else tuple(tokens)
+    server = Server(app, tokens=known, authenticate=authenticate, hooks=hooks, insecure=insecure)
+    return server.asgi()
 
 
 def lifespan(app: "App") -> Callable[[Any], AbstractAsyncContextManager[None]]:
@@ -66,31 +67,26 @@ def with_perdure(host: Any, app: "App", *, path: str = "/perdure", **options: An
 
 def new_token() -> str:
     """A token that nobody guesses, for `Token.of(text, name=…, scopes=[…])`."""
-    token: str = _server().new_token()
-    return token
+    with _extra():
+        from perdure.http import security
+    return security.new_token()
 
 
-def _server() -> Any:
+@contextmanager
+def _extra() -> Iterator[None]:
+    """Around imports of what needs the extra: says which that is."""
     try:
-        from perdure.http import security, server  # not above: they need the extra
+        yield
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"the HTTP API needs the extra `server`: pip install 'perdure[server]' ({error})",
             name=error.name,
         ) from error
 
-    class Found:
-        Server = server.Server
-        tokens_of_environment = staticmethod(security.tokens_of_environment)
-        new_token = staticmethod(security.new_token)
-
-    return Found
-
 
 def __getattr__(name: str) -> Any:
     if name in ("Principal", "Token"):
-        _server()
-        from perdure.http import security
-
+        with _extra():
+            from perdure.http import security
         return getattr(security, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,8 +61,8 @@ async def _asked(app: App, route: Route, call: Call) -> Any:
     given = {**call.path, **_given(call.query), **_given(call.body)}
     if route.on == "run":
         handle = app.run(given.pop("run_id"))
-        return await getattr(handle, route.called)(**given)
-    return await getattr(app, route.called)(**given)
+        return await getattr(handle, route.verb)(**given)
+    return await getattr(app, route.verb)(**given)
 
 
 def _given(sent: msgspec.Struct | None) -> dict[str, Any]:

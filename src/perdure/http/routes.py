@@ -64,7 +64,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     says: str
     scope: Scope | None
     on: Literal["app", "run", "own", "server"] = "app"
-    call: str = ""  # the verb of the library, if it has another name
     query: type[wire.Sent] | None = None
     body: type[wire.Sent] | None = None
     answer: Any = None
@@ -74,10 +73,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     plain: bool = False  # the answer is text
     may_be_nothing: bool = False  # 204 if there was nothing to do
     body_bytes_max: int = limits.http_body_bytes_max
-
-    @property
-    def called(self) -> str:
-        return self.call or self.verb
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -113,11 +113,10 @@ def parse_token(line: str) -> Token:
     """The inverse of `str(token)`: `name:sha256:<digest>:read+signal`, with groups behind if there are any."""
     parts = line.strip().split(":")
     if len(parts) not in (4, 5) or parts[1] != _digest_mark:
-        raise BadValue(
-            "token",
-            unsaid,
-            f"line {parts[0]!r} is not `name:{_digest_mark}:<digest>:scope+scope`, as `perdure token` prints it",
-        )
+        # Without a colon it may be the token itself, which is not repeated.
+        named = f"line {parts[0]!r}" if len(parts) > 1 else "a line"
+        form = f"`name:{_digest_mark}:<digest>:scope+scope`, as `perdure token` prints it"
+        raise BadValue("token", unsaid, f"{named} is not {form}")
     groups = tuple(filter(None, parts[4].split("+"))) if len(parts) == 5 else ()
     scopes: Any = frozenset(filter(None, parts[3].split("+")))
     return Token(name=parts[0], digest=parts[2].lower(), scopes=scopes, groups=groups)
