@@ -125,8 +125,11 @@ class Catalogue:
         return send if schema is None else await _checked(send, what, schema)
 
     async def of_start(self, send: ops.SendSignal, workflow: str, version: int) -> ops.SendSignal:
-        """The same, for a signal whose run may not exist yet."""
-        schema = await self._of_workflow(workflow, version, send.name)
+        """The same, for a signal whose run may not exist yet, and is of this version then."""
+        if await self.run(send.run_id) is None:
+            schema = await self._of_workflow(workflow, version, send.name)
+        else:
+            schema = await self._of_run(send)
         what = f"the payload of signal {send.name!r}"
         return send if schema is None or send.errors else await _checked(send, what, schema)
 

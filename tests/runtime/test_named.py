@@ -41,6 +41,7 @@ class Receipt:
 
 # What our own checker does not know, so that a sender without the code needs another.
 Even = Annotated[int, msgspec.Meta(extra_json_schema={"not": {"const": 0}})]
+Odd = Annotated[int, msgspec.Meta(extra_json_schema={"not": {"const": 1}})]
 # And what nobody can check in bounded time.
 Twice = Annotated[str, msgspec.Meta(pattern=r"^(a+)\1*b+$")]
 
@@ -222,6 +223,24 @@ async def test_a_signal_starts_its_run_by_names_alone(world: Any) -> None:
         assert await w.app.run("a").result() == 2
         run, _ = await w.app.signal_with_start("listening", signal="even", payload=4, id="b")
         assert await run.result() == 4
+
+
+async def test_a_run_that_is_there_takes_what_its_own_version_takes(world: Any) -> None:
+    newer = App("memory://")
+
+    @newer.workflow(name="listening", version=2, signals=[Signal("even", Odd, buffer="all")])
+    async def listening(ctx: Context) -> None: ...
+
+    async with world(shop()) as w:
+        await w.begin("listening", id="a")
+    async with world(newer):
+        pass
+    async with world(client()) as c:
+        for id, fits, misfits in (("a", 1, 0), ("new", 0, 1)):
+            with pytest.raises(InvalidPayload):
+                await c.app.signal_with_start("listening", signal="even", payload=misfits, id=id)
+            run, _ = await c.app.signal_with_start("listening", signal="even", payload=fits, id=id)
+            assert run.created == (id == "new")
 
 
 # --- payloads that only another checker can decide -----------------------------------------------

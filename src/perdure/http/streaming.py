@@ -215,7 +215,7 @@ async def _between(engine: Engine, wish: Wish, after: int, upto: int) -> AsyncIt
     await check_place(engine, after)
     type = None if wish.pattern is None else wish.pattern.literal
     while after < upto:
-        rows = await engine.store.events(after, limits.page_rows_max, type=type, entity=wish.entity)
+        rows = await engine.store.events(after, _page_rows, type=type, entity=wish.entity)
         await check_place(engine, after)  # still there while it was read
         for row in rows:
             if row.position > upto:
