@@ -157,7 +157,7 @@ async def test_a_server_that_stays_away_is_told(
 
 
 async def test_what_will_not_change_is_not_asked_for_again() -> None:
-    token = Token.of("a token of these tests, long enough", name="one", scopes=["read"])
+    token = Token.of("a-token-of-these-tests-long-enough", name="one", scopes=["read"])
     async with shop() as app:
         local = httpx2.ASGITransport(create_app(app, tokens=[token]), client=("127.0.0.1", 1))
         async with Client("http://localhost", "x" * 30, transport=local) as client:

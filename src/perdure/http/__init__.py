@@ -32,7 +32,7 @@ def create_app(
     Without either only this machine is answered, unless `insecure=True`. What others post to `hooks` is verified by its
     signature. Served on its own it opens and closes the App; a host that mounts it does that: `lifespan(app)`.
     """
-    with _extra():
+    with needing_extra():
         from perdure.http.security import tokens_of_environment
         from perdure.http.server import Server
     known = tokens_of_environment() if tokens is None else tuple(tokens)
@@ -67,13 +67,13 @@ def with_perdure(host: Any, app: "App", *, path: str = "/perdure", **options: An
 
 def new_token() -> str:
     """A token that nobody guesses, for `Token.of(text, name=…, scopes=[…])`."""
-    with _extra():
+    with needing_extra():
         from perdure.http import security
     return security.new_token()
 
 
 @contextmanager
-def _extra() -> Iterator[None]:
+def needing_extra() -> Iterator[None]:
     """Around imports of what needs the extra: says which that is."""
     try:
         yield
@@ -86,7 +86,7 @@ def _extra() -> Iterator[None]:
 
 def __getattr__(name: str) -> Any:
     if name in ("Principal", "Token"):
-        with _extra():
+        with needing_extra():
             from perdure.http import security
         return getattr(security, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -359,11 +359,14 @@ class Check:
                 yield plain("Q1", f"queue {queue!r} has {size} items and shows {seen}", path=queue)
 
     async def _is_still(self, queue: str, size: int, first: int, last: int) -> bool:
-        """Whether nothing was put or taken meanwhile: items come last and go first."""
+        """Whether nothing was put or taken meanwhile: items come last and go first.
+
+        The ends are looked at last: as they still are what they were, they were so when the size was asked for.
+        """
+        now = (await self._store.queues()).get(queue, 0)
         head = await self._store.queue_items(queue, 0, 1)
         tail = await self._store.queue_items(queue, max(last - 1, 0), 2)
         ends = [one.position for one in (*head, *tail)]
-        now = (await self._store.queues()).get(queue, 0)
         return now == size and ends == ([first, last] if last else [])
 
     async def _readers(self, counts: bool) -> AsyncIterator[Found]:

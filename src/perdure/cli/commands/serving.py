@@ -71,10 +71,10 @@ async def serve(
 
 
 async def _serve(scene: Scene, app: Any, host: str, port: int) -> None:
-    from perdure import http
+    from perdure.http import needing_extra
 
-    http._server()  # says which extra is missing
-    from perdure.http import serving
+    with needing_extra():
+        from perdure.http import serving
 
     def listening(url: str) -> None:
         has_worker = app._settings.worker
