@@ -1,7 +1,6 @@
 """`app.sync`: the app in the background of a program without a loop, and beside a loop that has it open."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -338,22 +337,24 @@ class Ends(SystemExit):
     pass
 
 
-def test_a_step_that_ends_the_process_ends_the_block(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_ends_the_process_ends_the_block() -> None:
     """As it ends `asyncio.run`. Who waits is told, and so is who closes."""
     app = App("memory://")
+    finish = Signal("finish")
 
     @app.workflow
     async def ending(ctx: Context) -> None:
         async def body() -> None:
             raise Ends(3)
 
+        await ctx.wait(finish)
         await ctx.step(app.step(name="body")(body))
 
-    caplog.set_level(logging.CRITICAL)
     with pytest.raises(Ends):
         with app.sync as opened:
             run = opened.start(ending)
             with pytest.raises((NotRunning, OutcomeUnknown)):
+                opened.signal(run.id, finish, None)
                 run.result()
             until(lambda: not any(map(is_background, threading.enumerate())))
             with pytest.raises(NotRunning):

@@ -7,6 +7,7 @@ A body runs in a real task (async def) or in our own thread pool (def). Whatever
 import asyncio
 import contextvars
 import functools
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -31,6 +32,8 @@ T = TypeVar("T")
 # Runs begun and bodies ended at once before the loop gets a turn: a batch's worth. The loop's turn has its price:
 # the writer thread is made to wait for the interpreter anew, and a small batch goes before its time.
 _turns_per_breath = 2000
+
+log = logging.getLogger("perdure.runtime")
 
 _ends_the_process = (KeyboardInterrupt, SystemExit)
 
@@ -200,7 +203,14 @@ class Bodies:
         loop = asyncio.get_running_loop()
         runner = loop.create_task(self._run_queue(), context=self._context.copy())
         self._runners.add(runner)
-        runner.add_done_callback(self._runners.discard)
+        runner.add_done_callback(self._runner_ended)
+
+    def _runner_ended(self, runner: asyncio.Task[None]) -> None:
+        self._runners.discard(runner)
+        error = None if runner.cancelled() else runner.exception()
+        # What ends the process is told by the loop that it has ended; asyncio would tell it again, at whatever moment.
+        if error is not None and not isinstance(error, _ends_the_process):
+            log.error("what runs the bodies of steps broke", exc_info=error)
 
     async def _run_queue(self) -> None:
         runner = asyncio.current_task()
