@@ -32,11 +32,13 @@ from perdure.play.states import in_order, state_after
 from perdure.views import (
     BufferedSignal,
     HistoryEntry,
+    RunContents,
     RunInfo,
     StreamInfo,
     StreamItem,
     Waiting,
     history_entry,
+    run_contents,
     run_info,
 )
 
@@ -132,6 +134,10 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
             why = msgspec.json.decode(run.error or "", type=ErrorRecord)
             raise RunFailed(run.run_id, why.type, why.message, why.traceback, why.path)
         raise RunCancelled(run.run_id, run.status, run.reason or "")
+
+    async def contents(self) -> RunContents:
+        """What the run was given, what it shows, and what came of it, as JSON has them."""
+        return run_contents(await self._record())
 
     async def history(self) -> list[HistoryEntry]:
         """What the run has done, in the order it was recorded; what is still open comes last."""

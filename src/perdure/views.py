@@ -19,6 +19,7 @@ from perdure.model.records import (
     ConsumerRecord,
     DeadLetterRecord,
     DeferredRecord,
+    ErrorRecord,
     EventRecord,
     ItemRecord,
     Overlap,
@@ -148,6 +149,37 @@ def run_info(run: RunRecord) -> RunInfo:
         in_line_since=_moment(run.line_at),
         trace=run.trace,
     )
+
+
+class RunContents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was given, what it shows (`ctx.set`), and what came of it; values as JSON has them.
+
+    `failure` is the error of a failed run: its type, its message, the path it came from, its traceback.
+    """
+
+    workflow: str
+    input: list[Any]
+    published: dict[str, Any]
+    output: Any
+    failure: dict[str, Any] | None
+
+
+def run_contents(run: RunRecord) -> RunContents:
+    return RunContents(
+        workflow=run.workflow,
+        input=msgspec.json.decode(run.input),
+        published=msgspec.json.decode(run.published or "{}"),
+        output=None if run.output is None else msgspec.json.decode(run.output),
+        failure=failure_of(run),
+    )
+
+
+def failure_of(run: RunRecord) -> dict[str, Any] | None:
+    """What a failed run failed with; the error of one that was reopened since is history."""
+    if run.error is None or run.status != "failed":
+        return None
+    found: dict[str, Any] = msgspec.to_builtins(msgspec.json.decode(run.error, type=ErrorRecord))
+    return found
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):

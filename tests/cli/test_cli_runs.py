@@ -60,6 +60,15 @@ def test_a_run_is_shown_with_what_it_waits_for_and_what_is_kept_for_it(shell: Sh
         assert words in said
 
 
+def test_a_run_is_shown_with_what_it_was_given_and_what_came_of_it(shell: Shell) -> None:
+    assert shell.json("runs", "show", "completed")["contents"]["output"] == "tea reserved"
+    assert '["o1"]' in shell("runs", "show", "waiting").out
+    failure = shell.json("runs", "show", "failed")["contents"]["failure"]
+    assert (failure["type"], failure["message"]) == ("ValueError", "no such luck")
+    said = shell("runs", "show", "failed").out
+    assert "failed with\nTraceback" in said and "ValueError: no such luck" in said
+
+
 def test_a_history_is_shown_in_its_order(shell: Shell) -> None:
     (step,) = shell.json("runs", "history", "completed")["items"]
     assert (step["path"], step["status"], step["value"]) == ("reserve", "done", "tea reserved")

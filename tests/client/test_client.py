@@ -168,6 +168,7 @@ async def test_a_run_is_started_signalled_and_gives_its_typed_result(both: Both)
     info = await run.info()
     assert info == await both.app.run(run.id).info()
     assert await run.history() == await both.app.run(run.id).history()
+    assert await run.contents() == await both.app.run(run.id).contents()
     assert await run.get("order") == "o/1"
     assert (await both.client.runs(tag=("team", "x"), status=["completed"])).items == [info]
 

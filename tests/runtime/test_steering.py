@@ -733,6 +733,34 @@ async def test_retry_supersedes_the_failed_step_and_goes_on(world: Any, app: App
         assert len(await w.facts("workflow.run_retried")) == 1
 
 
+async def test_the_contents_of_a_run_are_what_it_was_given_shows_and_came_to(
+    world: Any, app: App
+) -> None:
+    healthy = False
+
+    @app.workflow
+    async def flow(ctx: Context, order: str, tries: list[int]) -> dict[str, str]:
+        await ctx.set("order", order)
+        if not healthy:
+            raise ValueError("no such luck")
+        return {"order": order}
+
+    async with world(app) as w:
+        run = await w.begin(flow, "tea", [1, 2])
+        failed = await run.contents()
+        assert (failed.workflow, failed.input) == ("flow", ["tea", [1, 2]])
+        assert (failed.published, failed.output) == ({"order": "tea"}, None)
+        assert failed.failure is not None and failed.failure["message"] == "no such luck"
+        assert "in flow" in failed.failure["traceback"]
+        healthy = True
+        await run.retry()
+        assert (await run.contents()).failure is None
+        await w.settle()
+        assert (await run.contents()).output == {"order": "tea"}
+        with pytest.raises(RunNotFound):
+            await w.app.run("nobody").contents()
+
+
 async def test_retry_again_and_again(world: Any, app: App) -> None:
     tries: list[int] = []
 

@@ -42,6 +42,7 @@ from perdure import (
     RemoteRun,
     Replayed,
     Retry,
+    RunContents,
     RunHandle,
     RunInfo,
     ScheduleInfo,
@@ -282,6 +283,7 @@ async def outside(order: Order) -> None:
         assert_type(run.id, str)
         assert_type(run.created, bool)
         assert_type(await run.info(), RunInfo)
+        assert_type(await run.contents(), RunContents)
         assert_type(await run.history(), list[HistoryEntry])
         assert_type(await run.get("stage"), Any)
         assert_type(await (await app.start(optioned, 3)).result(), list[int])

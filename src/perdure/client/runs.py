@@ -31,6 +31,7 @@ from perdure.pools import Pool
 from perdure.views import (
     BufferedSignal,
     HistoryEntry,
+    RunContents,
     RunInfo,
     StreamInfo,
     StreamItem,
@@ -104,6 +105,11 @@ class RemoteRun(Generic[R_co]):
             why = msgspec.convert(ended.failure or {}, ErrorRecord)
             raise RunFailed(self.run_id, why.type, why.message, why.traceback, why.path)
         raise RunCancelled(self.run_id, ended.status, ended.reason or "")
+
+    async def contents(self) -> RunContents:
+        """What the run was given, what it shows, and what came of it, as JSON has them."""
+        found: RunContents = await self._client._call("contents", run_id=self.run_id)
+        return found
 
     async def history(self) -> list[HistoryEntry]:
         """What the run has done, in the order it was recorded; what is still open comes last."""

@@ -26,9 +26,8 @@ from perdure.ledger import cloudevents
 from perdure.model import limits
 from perdure.model.duration import parse_duration
 from perdure.model.limits import BadValue, check_name
-from perdure.model.records import ErrorRecord
 from perdure.model.status import TERMINAL
-from perdure.views import Page, Refused, ScheduleInfo, StreamItem
+from perdure.views import Page, Refused, ScheduleInfo, StreamItem, failure_of
 
 log = logging.getLogger("perdure.http")
 
@@ -138,13 +137,12 @@ async def _result(app: App, call: Call) -> Any:
     run = await app._engine().store.run(handle.id)
     if run is None:
         raise RunNotFound(run_id)
-    failure = None if run.error is None else msgspec.json.decode(run.error, type=ErrorRecord)
     return wire.Ended(
         id=run.run_id,
         status=run.status,
         ended=run.status in TERMINAL,
         output=None if run.output is None else msgspec.json.decode(run.output),
-        failure=None if failure is None or run.status != "failed" else msgspec.to_builtins(failure),
+        failure=failure_of(run),
         reason=run.reason,
     )
 

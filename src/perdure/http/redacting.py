@@ -26,20 +26,23 @@ from perdure.views import (
     HistoryEntry,
     ParkedEvent,
     QueueItem,
+    RunContents,
     RunInfo,
     StreamItem,
     SubscriptionInfo,
     Waiting,
 )
 
-# What each workflow calls its arguments, which stand in its input without names.
-Parameters = Mapping[str, Sequence[str]]
+# What the versions of each workflow call its arguments, which stand in its input without names.
+Parameters = Mapping[str, Sequence[Sequence[str]]]
 _Show = Callable[["Redacting", Any, Any, set[str]], Any]
 
 # Steps whose value is an answer of the engine's own.
 _engines_steps: Final = frozenset(
     {"signal", "start", "emit", "put", "publish", "cancel", "retry", "patch", "cue"}
 )
+# Verbs whose answers hold what workflows are given.
+WITH_INPUT: Final = frozenset({"contents", "schedules"})
 # Verbs whose single value is users' data.
 _values: Final = frozenset({"published", "state_at", "ask"})
 
@@ -75,7 +78,7 @@ class Redacting:
             return wire.Value(self.redaction.of(one.value))
         holds = HOLDS.get(type(one), {})
         # What is hidden of a value may be quoted by the words beside it.
-        hidden = self._sent.union(*map(self.redaction.hidden_in, _users_data(one, holds)))
+        hidden = self._sent.union(*map(self.redaction.hidden_in, self._users_data(one, holds)))
         changed: dict[str, Any] = {}
         for name in one.__struct_fields__:
             value = getattr(one, name)
@@ -84,8 +87,27 @@ class Redacting:
                 changed[name] = shown
         return replace(one, **changed) if changed else one
 
-    def parameters(self, workflow: str) -> Sequence[str]:
-        return self._parameters.get(workflow, ())
+    def arguments(self, workflow: str, given: Sequence[Any]) -> Iterator[tuple[set[str], Any]]:
+        """What a workflow is given, each with the names that some version of the workflow has for it."""
+        versions = self._parameters.get(workflow, ())
+        for ix, one in enumerate(given):
+            yield {names[ix] for names in versions if ix < len(names)}, one
+
+    def _users_data(self, one: Any, holds: Mapping[str, _Show]) -> Iterator[Any]:
+        """What an answer holds that users have sent, each under its keys."""
+        match one:
+            case Event() if is_engines(one.type) and isinstance(one.payload, dict):
+                yield from (part for part in one.payload.values() if isinstance(part, dict | list))
+            case Event():
+                yield one.payload
+            case HistoryEntry():
+                if one.kind not in _engines_steps:
+                    yield {one.name: one.value} if one.kind == "set" else one.value
+            case _:
+                yield from (getattr(one, name) for name, show in holds.items() if show is _data)
+                if "input" in holds:
+                    for names, each in self.arguments(one.workflow, one.input):
+                        yield from ({name: each} for name in names or ("",))
 
 
 # --- what a field holds ---
@@ -151,12 +173,16 @@ def _step_value(to: Redacting, step: HistoryEntry, value: Any, hidden: set[str])
     return to.redaction.of(value, (step.name,) if step.kind == "set" else ())
 
 
-def _arguments(to: Redacting, line: wire.ScheduleLine, value: Any, hidden: set[str]) -> Any:
-    names = [*to.parameters(line.workflow), *("" for _ in value)]
-    return [
-        to.redaction.of(one, (name,) if name else ())
-        for one, name in zip(value, names, strict=False)
-    ]
+def _arguments(to: Redacting, one: Any, value: Any, hidden: set[str]) -> Any:
+    """What a workflow is given."""
+    return [_argument(to, names, each) for names, each in to.arguments(one.workflow, value)]
+
+
+def _argument(to: Redacting, names: set[str], value: Any) -> Any:
+    shown = to.redaction.of(value)
+    for name in names:
+        shown = to.redaction.of(shown, (name,))
+    return shown
 
 
 HOLDS: Final[dict[type, dict[str, _Show]]] = {
@@ -177,22 +203,9 @@ HOLDS: Final[dict[type, dict[str, _Show]]] = {
     WorkflowInfo: {"input_schema": _schema, "output_schema": _schema},
     SignalInfo: {"schema": _schema},
     ChannelInfo: {"schema": _schema},
+    RunContents: {"input": _arguments, "published": _data, "output": _data, "failure": _error},
     wire.Ended: {"output": _data, "failure": _error, "reason": _text},
     wire.ScheduleLine: {"input": _arguments, "reason": _text},
     wire.Ready: {"reasons": _text},
     Problem: {"detail": _text, "facts": _facts},
 }
-
-
-def _users_data(one: Any, holds: dict[str, _Show]) -> Iterator[Any]:
-    """What an answer holds that users have sent, each under its keys."""
-    match one:
-        case Event() if is_engines(one.type) and isinstance(one.payload, dict):
-            yield from (part for part in one.payload.values() if isinstance(part, dict | list))
-        case Event():
-            yield one.payload
-        case HistoryEntry():
-            if one.kind not in _engines_steps:
-                yield {one.name: one.value} if one.kind == "set" else one.value
-        case _:
-            yield from (getattr(one, name) for name, show in holds.items() if show is _data)

@@ -33,7 +33,7 @@ from perdure.http import problems, wire
 from perdure.http.handling import Call, answer
 from perdure.http.openapi import document
 from perdure.http.reading import read
-from perdure.http.redacting import Redacting
+from perdure.http.redacting import WITH_INPUT, Redacting
 from perdure.http.routes import PREFIX, ROUTES, Route
 from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
 from perdure.http.streaming import Feed, stream
@@ -147,12 +147,15 @@ class Server:
         """How values are written for who asks: fields that are to be kept from readers are, but from administrators."""
         if self._redaction is None or call.principal.may("admin"):
             return msgspec.json.encode
-        parameters = await self._parameters() if route.verb == "schedules" else None
+        parameters = await self._parameters() if route.verb in WITH_INPUT else None
         return Redacting(self._redaction, route.verb, _sent(call), parameters)
 
-    async def _parameters(self) -> dict[str, list[str]]:
+    async def _parameters(self) -> dict[str, list[list[str]]]:
         """What workflows call their arguments, by the catalogue: it knows those of other apps too."""
-        return {one.name: _titles(one.input_schema) for one in await self.app.catalogue()}
+        found: dict[str, list[list[str]]] = {}
+        for one in await self.app.catalogue():
+            found.setdefault(one.name, []).append(_titles(one.input_schema))
+        return found
 
     def _check_open(self) -> None:
         if self.app._life.entered:

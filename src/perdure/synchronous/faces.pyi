@@ -37,6 +37,7 @@ from perdure.views import (
     PoolInfo,
     QueueItem,
     Refused,
+    RunContents,
     RunInfo,
     ScheduleInfo,
     SignalStatus,
@@ -66,6 +67,8 @@ class SyncRun(Face, Generic[R_co]):
         """The signals kept for it."""
     def cancel(self, reason: str | None = None) -> Status:
         """Ask it, and its children, to stop: CancelledError where its code stands, so it may clean up."""
+    def contents(self) -> RunContents:
+        """What the run was given, what it shows, and what came of it, as JSON has them."""
     def export(self) -> dict[str, Any]:
         """The run as a plain dict that JSON carries, of the format `perdure.run/1`: for `app.import_run`, or tests."""
     def fork(

@@ -10,6 +10,7 @@ from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command, group
 from perdure.cli.paging import After, All, Limit, show, show_pages
 from perdure.cli.showing import Column, json_line, short
+from perdure.views import RunContents
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is kept with the run")]
@@ -119,15 +120,18 @@ async def list_runs(
 
 
 async def show_run(scene: Scene, run_id: RunId) -> None:
-    """One run: what is known of it, what it waits for, what is kept for it, what it has published."""
+    """One run: what is known of it, its input and result or failure, what it waits for, what is kept for it, what it
+    has published."""
     run = scene.verbs.run(run_id)
-    info, waits, buffered = await run.info(), await run.waiting(), await run.buffered()
-    streams = await run.streams()
+    info, contents, streams = await run.info(), await run.contents(), await run.streams()
+    waits, buffered = await run.waiting(), await run.buffered()
     if scene.out.json:
-        parts = {"run": info, "waiting": waits, "buffered": buffered, "streams": streams}
-        scene.out.document(parts)
+        parts = {"run": info, "contents": contents, "waiting": waits, "buffered": buffered}
+        scene.out.document({**parts, "streams": streams})
         return
-    scene.out.facts(msgspec.structs.asdict(info))
+    scene.out.facts({**msgspec.structs.asdict(info), **_held(contents)})
+    if contents.failure is not None:
+        scene.out.say(f"\nfailed with\n{_failure(contents.failure)}")
     if waits:
         scene.out.say("\nwaits for")
         scene.out.table(WAITS[1:], waits)
@@ -137,6 +141,19 @@ async def show_run(scene: Scene, run_id: RunId) -> None:
     if streams:
         scene.out.say("\npublishes")
         scene.out.table(STREAMS, streams)
+
+
+def _held(contents: RunContents) -> dict[str, str]:
+    """What a run has, as JSON; without what it has not."""
+    parts = {one: getattr(contents, one) for one in ("input", "published", "output")}
+    return {name: json_line(value) for name, value in parts.items() if value not in (None, {}, [])}
+
+
+def _failure(failure: dict[str, Any]) -> str:
+    """The traceback, which ends with the error; of one that has none, the error."""
+    text = failure.get("traceback") or f"{failure['type']}: {failure['message']}"
+    path = failure.get("path")
+    return text.rstrip() + (f"\nat {path}" if path else "")
 
 
 BUFFERED = (
