@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BENCH  ?= .venv-bench
-JOBS   ?= 2
+# One more than the cores of a small machine: a third of the time the tests wait for a disk or a server.
+JOBS   ?= 3
 KILLS  ?= 1000
 EXAMPLES ?= 2000
 ROUNDS ?= 2000
