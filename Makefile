@@ -19,6 +19,10 @@ BENCH_READY := $(BENCH)/.ready
 # Pyright's wrapper would otherwise look on the network for a newer release of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
+# Some machines forbid Python to keep what it has compiled: each of the hundreds of processes that the tests start would
+# compile everything anew then, which takes longer than most of what they do.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The servers that tests need come with the environment: one that is missing is a defect, never a skip.
 export PERDURE_TEST_REQUIRE_SERVERS ?= 1
 

@@ -39,6 +39,8 @@ def interrupted_when(holds: Callable[[], bool]) -> Iterator[None]:
         until(holds)
         signal.pthread_kill(ident, signal.SIGINT)
 
+    # Who starts the tests in the background of a shell has the signal ignored in all that it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
@@ -46,6 +48,7 @@ def interrupted_when(holds: Callable[[], bool]) -> Iterator[None]:
             yield
     finally:
         thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_who_is_interrupted_stops_waiting_and_the_app_goes_on(place: dict[str, Any]) -> None:
