@@ -18,13 +18,18 @@ from perdure.errors import (
     refusal_error,
 )
 from perdure.following import infos, items
-from perdure.inputs import checked_flag, checked_position
-from perdure.model import ops
+from perdure.inputs import checked_flag, checked_limit, checked_position
+from perdure.model import limits, ops
 from perdure.model.codec import BadPayload, Codec, Unencodable, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name, check_path, check_reason
 from perdure.model.outcomes import Steered, SteerOutcome
-from perdure.model.records import ErrorRecord, RunRecord, StepRecord
+from perdure.model.records import (
+    ErrorRecord,
+    RunRecord,
+    StepRecord,
+    history_place,
+)
 from perdure.model.status import TERMINAL, Status
 from perdure.play import Play
 from perdure.play.drawing import with_position
@@ -32,12 +37,15 @@ from perdure.play.states import in_order, state_after
 from perdure.views import (
     BufferedSignal,
     HistoryEntry,
+    Page,
     RunContents,
     RunInfo,
     StreamInfo,
     StreamItem,
     Waiting,
+    decode_cursor,
     history_entry,
+    page,
     run_contents,
     run_info,
 )
@@ -139,10 +147,15 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
         """What the run was given, what it shows, and what came of it, as JSON has them."""
         return run_contents(await self._record())
 
-    async def history(self) -> list[HistoryEntry]:
-        """What the run has done, in the order it was recorded; what is still open comes last."""
+    async def history(
+        self, *, limit: int = limits.page_rows_default, after: str | None = None
+    ) -> Page[HistoryEntry]:
+        """What the run has done, in the order it was recorded; what is open comes last, and moves up once decided."""
+        limit = checked_limit(limit)
+        seen = None if after is None else decode_cursor(after, tuple[int, bool, int, str, int])
         await self._record()
-        return [history_entry(one) for one in await self._steps()]
+        rows = [one for one in await self._steps() if seen is None or history_place(one) > seen]
+        return page(rows, limit, history_entry, history_place)
 
     async def waiting(self) -> list[Waiting]:
         """What it waits for now."""

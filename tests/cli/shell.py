@@ -11,7 +11,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,13 +100,6 @@ def _streams(stdin: bytes, env: Mapping[str, str]) -> Iterator[tuple[io.BytesIO,
 
 # --- processes ---
 
-# Where nothing is to be written beside the sources, each process would compile all of them for itself.
-_compiled = (
-    tempfile.TemporaryDirectory(prefix="perdure-compiled-")
-    if os.environ.get("PYTHONDONTWRITEBYTECODE")
-    else None
-)
-
 
 def environment(**more: str) -> dict[str, str]:
     env = {name: one for name, one in os.environ.items() if name not in _of_ours}
@@ -116,11 +108,6 @@ def environment(**more: str) -> dict[str, str]:
         "TERM": "xterm-256color",
         "COLUMNS": "160",
         "PYTHONUNBUFFERED": "1",
-        **(
-            {"PYTHONPYCACHEPREFIX": _compiled.name, "PYTHONDONTWRITEBYTECODE": ""}
-            if _compiled
-            else {}
-        ),
         **more,
     }
 

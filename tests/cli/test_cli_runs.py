@@ -1,10 +1,16 @@
 """`perdure runs`, `start`, `waiting`: the same answers from a store and from a server."""
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shell import Shell, rows
+
+from perdure import App, Context, Signal
+from perdure.cli.commands.watching import _History
+from perdure.model import limits
 
 ALL = {"waiting", "paused", "failed", "completed", "asking", "stocked", "first", "second", "ended"}
 
@@ -73,6 +79,8 @@ def test_a_history_is_shown_in_its_order(shell: Shell) -> None:
     (step,) = shell.json("runs", "history", "completed")["items"]
     assert (step["path"], step["status"], step["value"]) == ("reserve", "done", "tea reserved")
     assert '"tea reserved"' in shell("runs", "history", "completed").out
+    assert shell.json("runs", "history", "completed", "--all")["items"] == [step]
+    assert shell.json("runs", "history", "waiting", "--limit", "1")["cursor"]
 
 
 def test_a_result_is_given_or_why_there_is_none(shell: Shell) -> None:
@@ -122,6 +130,45 @@ def test_a_run_that_has_ended_is_watched_to_its_end(shell: Shell) -> None:
     assert step["step"]["value"] == "tea reserved"
     assert run["run"]["status"] == "completed"
     assert shell("runs", "watch", "failed", code=1).out.endswith("failed\n")
+
+
+async def test_what_is_decided_of_a_watched_run_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "page_rows_max", 3)
+    app, go = App("memory://"), Signal("go", bool)
+
+    @app.step
+    async def number(one: int) -> int:
+        return one
+
+    @app.workflow(signals=[go])
+    async def count(ctx: Context) -> None:
+        for one in range(7):
+            await ctx.step(number, one)
+        await ctx.wait(go)
+
+    async with app:
+        run = await app.start(count)
+        asked: list[str | None] = []
+
+        class Counted:
+            async def history(self, *, limit: int, after: str | None) -> Any:
+                asked.append(after)
+                return await run.history(limit=limit, after=after)
+
+        async with asyncio.timeout(20):
+            while not await run.waiting():  # noqa: ASYNC110 - what brings it there are its turns
+                await asyncio.sleep(0)
+        history = _History(Counted())
+        paths = [f"number{'' if one == 0 else f'#{one + 1}'}" for one in range(7)] + ["go"]
+        assert [one.path for one in await history.look()] == paths
+        assert (len(asked), asked[0]) == (3, None)
+        await app.signal(run.id, go, True)
+        await run.result()
+        asked.clear()
+        assert [one.status for one in await history.look()] == ["done"] * 8
+        assert len(asked) == 1 and asked[0] is not None
 
 
 def test_what_a_run_publishes_is_read_and_read_along(every_shell: Shell) -> None:

@@ -22,6 +22,7 @@ from perdure import (
     step,
     timer,
 )
+from perdure.model.limits import BadValue
 from perdure.model.ops import RecordCancel
 
 go = Signal("go", int)
@@ -1216,3 +1217,36 @@ async def test_retry_after_a_sibling_cleaned_up(world: Any, app: App, again: boo
         await w.settle()
         assert await run.result() == [4, "worked"]
         assert cleaned == ["up"]
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+async def test_a_history_is_read_page_by_page(world: Any, app: App) -> None:
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        await ctx.gather(*[ctx.step(double, one) for one in range(5)])
+        return await ctx.wait(go)
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        whole = await run.history()
+        assert (len(whole), whole[-1].status, whole.cursor) == (6, "open", None)
+        first = await run.history(limit=4)
+        second = await run.history(limit=2, after=first.cursor)
+        assert first.items + second.items == whole.items
+        assert (len(first), second.cursor) == (4, None)
+        await w.app.signal(run.id, go, 1)
+        await w.settle()
+        assert [one.status for one in await run.history(after=first.cursor)] == ["done", "done"]
+        for wrong in (
+            {"limit": 0},
+            {"limit": 1001},
+            {"after": "nowhere"},
+            {"after": whole[0].path},
+        ):
+            with pytest.raises(BadValue):
+                await run.history(**wrong)

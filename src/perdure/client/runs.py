@@ -31,6 +31,7 @@ from perdure.pools import Pool
 from perdure.views import (
     BufferedSignal,
     HistoryEntry,
+    Page,
     RunContents,
     RunInfo,
     StreamInfo,
@@ -111,9 +112,11 @@ class RemoteRun(Generic[R_co]):
         found: RunContents = await self._client._call("contents", run_id=self.run_id)
         return found
 
-    async def history(self) -> list[HistoryEntry]:
-        """What the run has done, in the order it was recorded; what is still open comes last."""
-        return await self._client._list("history", run_id=self.run_id)
+    async def history(
+        self, *, limit: int = limits.page_rows_default, after: str | None = None
+    ) -> Page[HistoryEntry]:
+        """What the run has done, in the order it was recorded; what is open comes last, and moves up once decided."""
+        return await self._client._page("history", run_id=self.run_id, limit=limit, after=after)
 
     async def waiting(self) -> list[Waiting]:
         """What it waits for now."""

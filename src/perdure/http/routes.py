@@ -171,6 +171,7 @@ def _runs() -> list[Route]:
             says="What a run has done, in the order it was recorded; what is still open comes last",
             scope="read",
             on="run",
+            query=wire.PageQuery,
             answer=wire.Listing[HistoryEntry],
         ),
         Route(

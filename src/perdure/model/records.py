@@ -146,6 +146,11 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     taken_id: str | None = None  # of the signal, item or event that ended a wait
 
 
+def history_place(step: StepRecord) -> tuple[int, bool, int, str, int]:
+    """Where it stands in the history of its run: in its generation, by when it was decided, what is open behind."""
+    return step.generation, step.seq == 0, step.seq, step.path, step.superseded
+
+
 class Completion(msgspec.Struct, frozen=True, gc=False):
     """That a step of a run is decided: what its owner must be told."""
 

@@ -32,6 +32,7 @@ from perdure.model.records import (
     WatcherRecord,
     WorkerRecord,
     WorkflowRecord,
+    history_place,
 )
 from perdure.store.base import Flaw, Life, StreamKept
 
@@ -148,7 +149,7 @@ def with_steps(
 
 def in_order(history: Iterable[StepRecord]) -> list[StepRecord]:
     """By generation, then seq, open ones last."""
-    return sorted(history, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+    return sorted(history, key=history_place)
 
 
 def all_counts(by_status: dict[str, int], tables: dict[str, int]) -> dict[str, int]:

@@ -95,8 +95,8 @@ class SyncRun(Face, Generic[R_co]):
         """What the workflow published with `ctx.set(key, …)`; of a play, `"state"` is its state as it is now."""
     def graph(self) -> dict[str, Any]:
         """The play that this run performs, as `play.graph()` gives it, with what became of each part (`status`)."""
-    def history(self) -> list[HistoryEntry]:
-        """What the run has done, in the order it was recorded; what is still open comes last."""
+    def history(self, *, limit: int = ..., after: str | None = None) -> Page[HistoryEntry]:
+        """What the run has done, in the order it was recorded; what is open comes last, and moves up once decided."""
     def info(self) -> RunInfo:
         """Workflow, status, times, tags."""
     def pause(self, reason: str | None = None) -> Status:

@@ -171,9 +171,11 @@ STREAMS = (
 )
 
 
-async def history(scene: Scene, run_id: RunId) -> None:
+async def history(
+    scene: Scene, run_id: RunId, limit: Limit = None, after: After = None, all: All = False
+) -> None:
     """What a run has done, in the order it was recorded; what is still open comes last."""
-    show(scene, STEPS, await scene.verbs.run(run_id).history())
+    await show_pages(scene, STEPS, scene.verbs.run(run_id).history, limit, after, all)
 
 
 async def result(

@@ -14,6 +14,7 @@ from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command
 from perdure.cli.commands.runs import RUNS, STEPS, WAITS, RunId, Status, Workflow
 from perdure.cli.showing import cell, console, json_line, rich_table, when
+from perdure.model import limits
 from perdure.model.status import TERMINAL
 
 
@@ -63,6 +64,12 @@ class _Screen:
     @property
     def is_live(self) -> bool:
         return self._live is not None
+
+    @property
+    def rows(self) -> int:
+        """How many lines of a table there is room for, beside what stands around it."""
+        height: int = console().height
+        return max(5, height - 15)
 
     def show(self, *parts: Any) -> None:
         from rich.console import Group
@@ -115,16 +122,17 @@ def _tell_run(scene: Scene, run: Any) -> None:
 async def _watch_one(scene: Scene, run_id: str, every_s: float) -> str:
     run = scene.verbs.run(run_id)
     told: set[Any] = set()
+    history = _History(run)
 
     async def look() -> tuple[Any, Any, Any]:
         # The run before its steps: of one that has ended all steps are there.
-        return await run.info(), await run.history(), await run.waiting()
+        return await run.info(), await history.look(), await run.waiting()
 
     with _Screen(scene) as screen:
         status = ""
         async for info, steps, waits in _looks(scene, every_s, look):
             if screen.is_live:
-                screen.show(*_one(info, steps, waits))
+                screen.show(*_one(info, steps[-screen.rows :], waits))
             else:
                 for step in steps:
                     _tell_step(scene, step, told)
@@ -134,6 +142,26 @@ async def _watch_one(scene: Scene, run_id: str, every_s: float) -> str:
             if status in TERMINAL:
                 break
     return status
+
+
+class _History:
+    """The history of a run that is looked at again and again: pages in which all is decided are read once."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._decided: list[Any] = []
+        self._after: str | None = None
+
+    async def look(self) -> list[Any]:
+        found, after = list(self._decided), self._after
+        while True:
+            page = await self._run.history(limit=limits.page_rows_max, after=after)
+            found += page.items
+            after = page.cursor
+            if after is None:
+                return found
+            if page[-1].status not in ("open", "retrying"):
+                self._decided, self._after = list(found), after
 
 
 def _one(info: Any, steps: Any, waits: Any) -> list[Any]:

@@ -53,6 +53,7 @@ from perdure.store.base import (
     WatcherPlace,
     merged_backlog,
 )
+from perdure.store.decoding import in_order
 from perdure.store.handlers.standing import waits_of
 from perdure.store.memory.flaws import find_flaws
 from perdure.store.memory.tables import MemoryTables
@@ -251,13 +252,12 @@ class MemoryReads(Store):
         return self.tables.run(run_id)
 
     async def history(self, run_id: str) -> list[StepRecord]:
-        rows = [
+        return in_order(
             step
             for (owner, _), steps in self.tables.steps_by_run.items()
             if owner == run_id
             for step in steps.values()
-        ]
-        return sorted(rows, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+        )
 
     async def runs(
         self, where: RunFilter, after: tuple[int, str] | None, limit: int

@@ -8,6 +8,7 @@ streams, H for what people are asked. What must hold within a run is asked as
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from typing import Any, cast
 
 import msgspec
 
@@ -26,6 +27,7 @@ _end_of_time = 10**16
 
 async def check_invariants(store: Store) -> list[str]:
     """Every violated invariant as one line; empty when all is well. Nothing may be written meanwhile."""
+    store = cast(Store, _AskedOnce(store))
     whole = await store.lives([run.run_id for run in await all_runs(store)])
     wrong = [
         f"{life.run.run_id}: {one.invariant} {one.what}"
@@ -46,6 +48,25 @@ async def check_invariants(store: Store) -> list[str]:
     wrong += [words async for words in _wrong_backlog(store, lives)]
     wrong += [words async for words in _wrong_counts(store, lives)]
     return wrong
+
+
+class _AskedOnce:
+    """The reads of a store, of which each is asked once: several invariants look at the same rows."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._answers: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        read = getattr(self._store, name)
+
+        async def asked(*args: Any) -> Any:
+            key = f"{name}{args!r}"
+            if key not in self._answers:
+                self._answers[key] = await read(*args)
+            return self._answers[key]
+
+        return asked
 
 
 def _wrong_waits_for_runs(lives: list[Parts]) -> Iterator[str]:
