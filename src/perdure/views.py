@@ -65,6 +65,11 @@ class Page(Sequence[T], Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self.items)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Page):
+            return NotImplemented
+        return self.items == other.items and self.cursor == other.cursor
+
     def __repr__(self) -> str:
         return f"Page({self.items!r}, cursor={self.cursor!r})"
 

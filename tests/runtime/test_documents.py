@@ -149,7 +149,7 @@ async def test_one_that_had_ended_is_read_as_it_was(world: Any) -> None:
             await w.settle()
             assert await there.status() == name
             shown = [one for one in histories[name] if one.status != "superseded"]
-            assert await there.history() == shown
+            assert (await there.history()).items == shown
         assert await w.app.run("completed").result() == result
         with pytest.raises(RunFailed, match="no luck"):
             await w.app.run("failed").result()

@@ -94,7 +94,7 @@ async def test_finally_blocks_run_on_eviction_but_may_not_act(world: Any, app: A
         await w.evict()
         assert unwound == ["finally"]
         assert ran == []
-        assert await run.history() != []
+        assert (await run.history()).items
         await w.app.signal("a", go, 5)
         await w.settle()
         assert await run.result() == 5
