@@ -24,7 +24,6 @@ from perdure.model.approvals import (
     may_answer,
     parse_approval_id,
 )
-from perdure.model.clock import Clock
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import (
     BadValue,
@@ -50,7 +49,6 @@ _decode_spec = msgspec.json.Decoder(WaitSpec).decode
 class Approving:
     """What an App can do with approvals."""
 
-    _clock: Clock
     _engine: Callable[[], Engine]
     _secrets: Callable[[], Secrets | None]
 
@@ -78,7 +76,7 @@ class Approving:
             seen = decode_cursor(after, tuple[int, str, str, int])
         source = _of_run(engine.store, run_id) if run_id is not None else engine.store.approvals
         rows, more = await _gathered(source, wanted, seen, limit)
-        now = engine.store.clock(self._clock).now()
+        now = engine.clock.now()
         return Page(
             [approval_info(one, now) for one in rows[:limit]],
             encode_cursor(*more) if more is not None else None,
@@ -136,7 +134,7 @@ class Approving:
         """
         engine = self._engine()
         whole = ".".join(parse_approval_id(approval_id))
-        now = engine.store.clock(self._clock).now()
+        now = engine.clock.now()
         if isinstance(expires, datetime):
             expires_at = checked_moment("expires", expires)
         else:
@@ -183,7 +181,7 @@ class Approving:
 
     async def _submitted(self, engine: Engine, op: ops.Decide) -> Decided | Duplicate[Decided]:
         outcome = await engine.coordinator.submit(op)
-        return await _decided(engine.store, op, outcome, engine.store.clock(self._clock).now())
+        return await _decided(engine.store, op, outcome, engine.clock.now())
 
     def _needed_secrets(self) -> Secrets:
         found = self._secrets()
