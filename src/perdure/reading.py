@@ -227,7 +227,9 @@ class Reading:
             if callable(given):
                 raise BadValue(part, given, "is a function; callables belong to code: @app.on")
         checked_rule(where, map, key)
-        if check_name("subscription", name) in self.readers.subscriptions:
+        if (
+            check_name("subscription", name) in self.readers.subscriptions
+        ):  # also before it is a row
             raise Conflict(f"subscription {name!r} is declared in code; change it there")
         begin = checked_start(start)
         row = SubscriptionRecord(
@@ -239,7 +241,9 @@ class Reading:
             key=key,
         )
         put = ops.PutSubscription(subscription=row, start=begin.position, start_at=begin.at)
-        await engine.coordinator.submit(put)
+        outcome = await engine.coordinator.submit(put)
+        if isinstance(outcome, Refusal):
+            raise refusal_error(outcome, name, "")
 
     async def _subscriber(
         self, engine: Engine, workflow: AnyWorkflow | str, *, mapped: bool

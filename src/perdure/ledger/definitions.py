@@ -197,6 +197,7 @@ class SubscriptionDef:
             map=self.rule.text("map"),
             key=self.rule.text("key"),
             code=self.rule.is_code,
+            declared=True,
         )
 
 

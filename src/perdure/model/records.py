@@ -448,7 +448,10 @@ class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A rule: a topic pattern starts a workflow. Expressions are CEL; `code` says that functions are in code."""
+    """A rule: a topic pattern starts a workflow. Expressions are CEL; `code` says that functions are in code.
+
+    One that code declares (`declared`), with functions or without, is changed there.
+    """
 
     name: str
     pattern: str
@@ -457,6 +460,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     map: str | None = None
     key: str | None = None
     code: bool = False
+    declared: bool = False
     enabled: bool = True
     position: int = 0  # events after it count
     # Events from here to `until` are still to be caught up with, apart from the runner's own cursor.

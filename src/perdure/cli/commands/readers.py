@@ -155,7 +155,7 @@ _rules = (
     Column("where", lambda one: one.where),
     Column("map", lambda one: one.map),
     Column("key", lambda one: one.key),
-    Column("in code", lambda one: one.code),
+    Column("in code", lambda one: one.declared),
     Column("enabled", lambda one: one.enabled),
 )
 _deferred = (
