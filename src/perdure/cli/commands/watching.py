@@ -145,7 +145,7 @@ async def _watch_one(scene: Scene, run_id: str, every_s: float) -> str:
 
 
 class _History:
-    """The history of a run that is looked at again and again: pages in which all is decided are read once."""
+    """The history of a run that is looked at again and again: of its pages only the last may change."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
@@ -160,8 +160,7 @@ class _History:
             after = page.cursor
             if after is None:
                 return found
-            if page[-1].status not in ("open", "retrying"):
-                self._decided, self._after = list(found), after
+            self._decided, self._after = list(found), after
 
 
 def _one(info: Any, steps: Any, waits: Any) -> list[Any]:
