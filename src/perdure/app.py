@@ -108,6 +108,7 @@ from perdure.views import (
     waits,
     watcher_place,
 )
+from perdure.webhooks.incoming import Hook
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,6 +164,9 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         self.registry = Registry()
         self.readers = Readers()
         self.declared_schedules = {}
+        self.hooks: dict[
+            str, Hook
+        ] = {}  # what others may post, wherever the API of this app is served
         self.namespace = None if namespace is None else check_name("namespace", namespace)
         self._clock: Clock = clock or SystemClock()
         self._settings = Settings(
@@ -248,16 +252,23 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         return decorator if function is None else decorator(function)
 
     def add(self, thing: Any) -> None:
-        """Add a workflow, a topic or a queue, or all of a module."""
+        """Add a workflow, a topic, a queue or a hook, or all of a module."""
         if self._life.entered:
             raise BadValue(
                 "definition", thing, "came too late: add workflows before `async with app`"
             )
-        for one in definitions_in(thing):
+        for one in definitions_in(thing, also=Hook):
             if isinstance(one, Workflow):
                 self.registry.add(one)
+            elif isinstance(one, Hook):
+                self._add_hook(one)
             else:
                 self.registry.add_channel(one)
+
+    def _add_hook(self, hook: Hook) -> None:
+        known = self.hooks.setdefault(hook.name, hook)
+        if known is not hook:
+            raise BadValue("hook", hook.name, "is given twice: each has a name of its own")
 
     def copy(self, url: str | None = None, **options: Any) -> "App":
         """The same definitions on another store, for tests, or on the same one with other options."""
@@ -268,6 +279,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         app.registry = self.registry
         app.readers = self.readers
         app.declared_schedules = self.declared_schedules
+        app.hooks = self.hooks
         return app
 
     # --- life ---

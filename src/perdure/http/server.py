@@ -69,7 +69,7 @@ class Server:
         insecure: bool,
     ) -> None:
         self.app = app
-        self.hooks = _checked_hooks(hooks)
+        self.hooks = _checked_hooks([*app.hooks.values(), *hooks])
         self.feed = Feed(app)
         signing = app._secrets()
         self.guard = Guard(
