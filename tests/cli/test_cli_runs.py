@@ -202,7 +202,7 @@ def test_a_failed_run_is_tried_again(shell: Shell) -> None:
 
 def test_a_wait_is_answered_anew(sqlite_shell: Shell) -> None:
     sqlite_shell("runs", "terminate", "first", "--yes")
-    said = sqlite_shell("runs", "retry", "first", "--path", "note", "--payload", "2", code=1)
+    said = sqlite_shell("runs", "retry", "first", "--path", "note", "--payload", "2", code=2)
     assert "first" in said.err
 
 

@@ -221,7 +221,7 @@ def _ended(
         if scene.debug:
             scene.out.note(traceback.format_exc().rstrip())
         tell_error(scene.out, error)
-        return exits.code_of(error, opened=scene.verbs is not None)
+        return exits.code_of(error, opened=scene.verbs is not None and not scene.is_remote)
 
 
 def tell_error(out: Out, error: Exception) -> None:

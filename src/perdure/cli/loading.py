@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.app import App
+from perdure.cli.exits import CodeFailed
 from perdure.cli.places import Place
 from perdure.model.limits import BadValue, check_name
 
@@ -46,9 +47,9 @@ def _imported(module_name: str, target: str) -> Any:
             raise BadValue(
                 "app", target, f"is not there: no module {error.name!r} in {here}, nor on sys.path"
             ) from None
-        raise BadValue("app", target, _told(error)) from error
+        raise CodeFailed("app", target, _told(error)) from error
     except (Exception, SystemExit) as error:  # a script that ends by itself, for instance
-        raise BadValue("app", target, _told(error)) from error
+        raise CodeFailed("app", target, _told(error)) from error
 
 
 def _told(error: BaseException) -> str:

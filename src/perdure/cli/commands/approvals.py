@@ -114,15 +114,14 @@ async def link(
         str | None, typer.Option("--choice", help="The only one that it can give")
     ] = None,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="WHEN", help="A time, or a span")
+        Any,
+        typer.Option("--expires", parser=values.moment, metavar="WHEN", help="A time, or a span"),
     ] = "7d",
     to: Annotated[
         str | None, typer.Option("--to", metavar="URL", help="A page that takes the token")
     ] = None,
 ) -> None:
     """Make a link with which whoever has it answers this approval once. Needs PERDURE_SECRET, or the app's."""
-    made = scene.verbs.approval_link(
-        approval_id, by=by, choice=choice, expires=values.moment(expires), url=to
-    )
+    made = scene.verbs.approval_link(approval_id, by=by, choice=choice, expires=expires, url=to)
     made = await made if inspect.isawaitable(made) else made
     scene.out.tell({"link": made}, made)
