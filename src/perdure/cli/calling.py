@@ -10,7 +10,7 @@ import inspect
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, Final
 
@@ -46,6 +46,7 @@ class Scene:
         self.debug = debug
         self.yes = yes
         self.verbs: Any = None
+        self.facts: dict[str, Any] = {}  # what is known by now, for whoever is told an error later
 
     @property
     def is_remote(self) -> bool:
@@ -213,31 +214,53 @@ def _ended(
     try:
         with asyncio.Runner(loop_factory=loop_factory() if stays else None) as runner:
             return runner.run(main())
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if scene.facts and scene.out.json:
+            tell_error(scene.out, error, scene.facts)
         return exits.INTERRUPTED
     except ReaderGone:
         return exits.OK
     except (PerdureError, TimeoutError, OSError, ModuleNotFoundError) as error:
         if scene.debug:
             scene.out.note(traceback.format_exc().rstrip())
-        tell_error(scene.out, error)
+        tell_error(scene.out, error, scene.facts)
         return exits.code_of(error, opened=scene.verbs is not None and not scene.is_remote)
 
 
-def tell_error(out: Out, error: Exception) -> None:
-    """Why nothing came of it, to the standard error: in words, or as the problem that the HTTP API tells."""
-    if out.json and isinstance(error, PerdureError):
-        from perdure.http.problems import problem_of
-
-        out.note(json_line(problem_of(error)))
-    elif out.json:
-        name = type(error).__name__
-        out.note(json_line({"title": name, "detail": _words(error), "error": name}))
-    else:
+def tell_error(out: Out, error: BaseException, facts: Mapping[str, Any]) -> None:
+    """Why nothing came of it, to the standard error: in words, or as a problem, with `facts` beside its own."""
+    if not out.json:
         out.note(f"perdure: {_words(error)}")
+        return
+    problem = _problem(error)
+    out.note(json_line(msgspec.structs.replace(problem, facts={**facts, **problem.facts})))
 
 
-def _words(error: Exception) -> str:
+def _problem(error: BaseException) -> Any:
+    """As the HTTP API tells it; what is none of the library's own in the same form."""
+    from perdure.http.problems import Problem, problem_of
+
+    if isinstance(error, PerdureError):
+        return problem_of(error)
+    name = type(error).__name__
+    title, status = _titles.get(name, ("It could not be done", 500))
+    return Problem(
+        type=f"urn:perdure:error:{name}",
+        title=title,
+        status=status,
+        detail=_words(error),
+        error=name,
+    )
+
+
+# The status is the one that the HTTP API has for the same.
+_titles: Final = {
+    "TimeoutError": ("It has not come in time, and still may", 504),
+    "KeyboardInterrupt": ("Whoever asked has left, and what was asked goes on", 499),
+}
+
+
+def _words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__

@@ -199,6 +199,7 @@ async def result(
 
 
 async def tell_result(scene: Scene, run: Any, timeout: str | None) -> int:  # noqa: ASYNC109 (the API's word)
+    scene.facts["run_id"] = run.id
     found = await run.result(timeout)
     scene.out.tell({"id": run.id, "result": found}, json_line(found))
     return exits.OK

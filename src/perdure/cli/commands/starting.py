@@ -132,8 +132,12 @@ async def start(
         pool_key=pool_key,
         priority=priority,
     )
-    if wait:
-        return await tell_result(scene, run, timeout)
     known = "" if run.created else " (it was there already)"
+    if wait:
+        if (
+            not scene.out.json
+        ):  # the result is what was asked for; errors as JSON have the id among their facts
+            scene.out.note(f"{run.id}{known}: waiting for its end")
+        return await tell_result(scene, run, timeout)
     scene.out.tell({"id": run.id, "created": run.created}, f"{run.id}{known}")
     return exits.OK
