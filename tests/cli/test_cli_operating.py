@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,9 +12,10 @@ import corner_shop
 import pytest
 from migrations import golden
 from places import serving
-from shell import Shell, rows
+from shell import Shell, rows, staying
 
 from perdure import App
+from perdure.store.sqlite import judging
 
 # --- schedules ---
 
@@ -119,6 +121,21 @@ def test_the_doctor_says_what_the_store_is_and_promises(every_shell: Shell) -> N
     said = every_shell("doctor", "--strict", code=6).out
     for words in ("promises in force", "settings that promises rest on", "! no worker lives"):
         assert words in said
+    assert re.search(rf"^schema version +{found['schema']['stored']}$", said, re.MULTILINE)
+    for name, value in found["facts"].items():
+        assert re.search(rf"^{name} +{re.escape(value) or '$'}", said, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_the_doctor_says_that_all_is_well_only_if_it_is(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fixed: bool
+) -> None:
+    """A setting that is not as it should be, and matters to nobody now, is no warning."""
+    monkeypatch.setattr(judging, "_wal_reset_fixed", (0,) if fixed else (99,))
+    with staying("worker", "corner_shop:app", cwd=tmp_path):
+        said = sqlite_shell("doctor", "--strict").out
+    assert ("all is as it should be" in said) == fixed
+    assert ("why sqlite_version may come to matter is said above" in said) != fixed
 
 
 def test_a_password_is_never_shown(postgres_url: str, lend_namespace: Any) -> None:
