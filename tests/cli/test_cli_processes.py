@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from places import TOKEN, furnished
-from shell import PATIENCE_S, Shell, Terminal, environment, staying, terminal
+from shell import PATIENCE_S, Shell, Terminal, environment, piped, staying, terminal
 
 from perdure.http import Token
 
@@ -232,6 +232,44 @@ def test_dev_starts_anew_when_a_file_changes_and_ends_with_ctrl_c(
         assert shown.end() == 0
         assert not is_alive(last)
     assert "Traceback" not in shown.text
+
+
+def test_dev_ends_with_what_no_change_of_a_file_mends(bare: Shell, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(ONE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = piped("dev", "shop:app", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
+    assert (said.code, said.err.count("cannot be listened at")) == (5, 1)
+    said = piped("dev", "shop:app", "--port", "0", "--url", "sqlite:///no/dir.db", cwd=tmp_path)
+    assert (said.code, "does not exist; create it first" in said.err) == (5, True)
+    said = piped("dev", "shop:app", "--log-level", "loud", cwd=tmp_path)
+    assert said.code == 2
+    said = piped("dev", "shop:app", "--watch", "nowhere", cwd=tmp_path)
+    assert said.code == 2 and "--watch" in said.err and "nowhere" in said.err
+
+
+def test_dev_waits_for_an_app_that_is_still_to_be_written(bare: Shell, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("")
+    with terminal("dev", "shop:app", "--port", "0", cwd=tmp_path) as shown:
+        shown.until("module shop has no 'app'")
+        shown.until("it has ended with 1; waiting for a change")
+        (tmp_path / "shop.py").write_text(ONE)
+        shown.until("workflows  first")
+        shown.interrupt()
+        assert shown.end() == 0
+
+
+def test_dev_says_what_it_waits_for_before_it_starts_anew(bare: Shell, tmp_path: Path) -> None:
+    with developing(tmp_path) as (shown, _):
+        (tmp_path / "shop.py").write_text(SLOW)
+        shown.until("workflows  slow")
+        bare("start", "slow")
+        until(lambda: (tmp_path / "began").exists())
+        (tmp_path / "shop.py").write_text(TWO)
+        shown.until("waiting for steps in flight to end")
+        (tmp_path / "go").touch()
+        shown.until("workflows  second")
+        shown.interrupt()
+        assert shown.end() == 0
 
 
 def test_the_child_of_dev_ends_however_dev_ends(bare: Shell, tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ INTERRUPTED: Final = 130  # Ctrl-C, but for what runs until then
 _gateway: Final = (502, 503, 504)
 
 
+class NoApp(BadValue):
+    """There is no app of that name: the line is wrong, unless the code is still to be written."""
+
+
 class CodeFailed(BadValue):
     """The code of an app failed while it was imported: the line may be as it should be."""
 

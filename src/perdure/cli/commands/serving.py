@@ -12,9 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.calling import Scene, command
+from perdure.cli import exits
+from perdure.cli.calling import Scene, command, tell_error
+from perdure.cli.exits import NoApp
 from perdure.cli.places import Place, local_app, resolved
-from perdure.cli.processes import Stop, set_up_logging
+from perdure.cli.processes import Stop, is_held, set_up_logging
 
 Target = Annotated[
     str | None,
@@ -62,12 +64,20 @@ async def serve(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the API")] = False,
     log_level: Level = "info",
     log_json: LogJson = False,
-) -> None:
+) -> int:
     """The HTTP API, and with an app a worker beside it, until SIGTERM or Ctrl-C."""
     set_up_logging(log_level, as_json=log_json)
     place = _place(scene, target)
-    app = local_app(place, worker=place.app is not None and not no_worker)
+    try:
+        app = local_app(place, worker=place.app is not None and not no_worker)
+    except NoApp as missing:
+        if not is_held():
+            raise
+        # Of code that is being written: the next change may bring it.
+        tell_error(scene.out, missing, scene.facts)
+        return exits.REFUSED
     await _serve(scene, app, host, port)
+    return exits.OK
 
 
 async def _serve(scene: Scene, app: Any, host: str, port: int) -> None:
@@ -122,14 +132,17 @@ async def dev(
     host: Host = "127.0.0.1",
     port: Port = 8321,
     watch: Annotated[
-        list[Path] | None, typer.Option("--watch", help="Where Python files are watched; else here")
+        list[Path] | None,
+        typer.Option(
+            "--watch", exists=True, metavar="PATH", help="Where Python files are watched; else here"
+        ),
     ] = None,
     no_reload: Annotated[
         bool, typer.Option("--no-reload", help="Do not start anew on changes")
     ] = False,
     log_level: Level = "info",
     log_json: LogJson = False,
-) -> None:
+) -> int:
     """Worker and HTTP API in one process, started anew whenever a Python file changes."""
     place = _with_app(scene, target)
     if not no_reload and not _can_watch():
@@ -140,7 +153,7 @@ async def dev(
     if no_reload:
         set_up_logging(log_level, as_json=log_json)
         await _serve(scene, local_app(place, worker=True), host, port)
-        return
+        return exits.OK
     from perdure.cli.reloading import Reloader
 
     options = [*_options(scene), "--host", host, "--port", str(port), "--log-level", log_level]
@@ -148,7 +161,7 @@ async def dev(
     line = [sys.executable, "-m", "perdure.cli", "serve", *([named] if named else []), *options]
     with Stop.on_signals() as stop:
         reloader = Reloader([*line, "--log-json"] if log_json else line, scene.out.note)
-        await reloader.run(watch or [Path(".")], stop)
+        return await reloader.run(watch or [Path(".")], stop)
 
 
 def _options(scene: Scene) -> list[str]:
