@@ -114,7 +114,7 @@ _counts = (Column("kind", lambda one: one[0]), Column("rows", lambda one: one[1]
 
 _findings = (
     Column("invariant", lambda one: one.invariant),
-    Column("severity", lambda one: one.severity),
+    Column("severity", lambda one: one.severity, painted=True),
     Column("run", lambda one: one.run_id, whole=True),
     Column("at", lambda one: one.path if one.path is not None else one.position, whole=True),
     Column("what", lambda one: one.what),

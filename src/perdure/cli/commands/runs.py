@@ -28,7 +28,7 @@ Workflow = Annotated[str | None, typer.Option("--workflow", "-w", help="Of this 
 RUNS = (
     Column("run", lambda one: one.id, whole=True),
     Column("workflow", lambda one: one.workflow),
-    Column("status", lambda one: one.status),
+    Column("status", lambda one: one.status, painted=True),
     Column("created", lambda one: one.created_at),
     Column("ended", lambda one: one.finished_at),
     Column("entity", lambda one: one.entity),
@@ -37,7 +37,7 @@ RUNS = (
 STEPS = (
     Column("path", lambda one: one.path, whole=True),
     Column("kind", lambda one: one.kind),
-    Column("status", lambda one: one.status),
+    Column("status", lambda one: one.status, painted=True),
     Column("attempt", lambda one: one.attempt),
     Column("value", lambda one: _outcome(one)),
     Column("winner", lambda one: one.winner),

@@ -182,7 +182,7 @@ def _tell_step(scene: Scene, step: Any, told: set[Any]) -> None:
 
 
 def _table(columns: Any, rows: Any) -> Any:
-    return rich_table(columns, [[cell(one.get(row)) for one in columns] for row in rows])
+    return rich_table(columns, rows, console().width)
 
 
 # --- what it publishes ---
