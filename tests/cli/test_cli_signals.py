@@ -153,4 +153,6 @@ def test_a_link_answers_for_somebody(shell: Shell) -> None:
     shell.env["PERDURE_SECRET"] = corner_shop.SECRET
     made = shell.json(*order, "https://shop.example/decide")["link"]
     assert made.startswith("https://shop.example/decide?")
+    maybe = ["maybe" if one == "yes" else one for one in order[:-1]]
+    assert "none of its choices: yes, no" in shell(*maybe, code=2).err
     assert "expires" in shell(*order, "https://x.example", "--expires", "soon", code=2).err
