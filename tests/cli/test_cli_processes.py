@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from places import TOKEN, furnished
-from shell import PATIENCE_S, Shell, Terminal, environment, piped, staying, terminal
+from shell import PATIENCE_S, Shell, Terminal, environment, line_of, piped, staying, terminal
 
 from perdure.http import Token
 
@@ -103,7 +103,33 @@ def test_the_log_of_a_worker_is_lines_of_json_if_asked(sqlite_shell: Shell, tmp_
     assert all({"time", "level", "logger", "message"} <= set(one) for one in lines)
 
 
+def test_who_reads_a_log_as_json_reads_no_other_lines(bare: Shell, tmp_path: Path) -> None:
+    line = line_of("serve", "--port", "0", "--log-json", "--log-level", "debug")
+    given = {"cwd": tmp_path, "env": environment(), "text": True}
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    lines = []
+    with subprocess.Popen(line, **given, **both) as process:
+        assert process.stdout is not None
+        for written in process.stdout:
+            lines.append(json.loads(written))
+            if "url" in lines[-1]:
+                process.terminate()
+    assert process.returncode == 0
+    assert any(one.get("logger", "").startswith("uvicorn") for one in lines)
+    assert not any("color_message" in one for one in lines)
+
+
 # --- serve ---
+
+
+def test_a_store_that_was_not_there_is_told_of(bare: Shell, tmp_path: Path) -> None:
+    for command in (("serve", "--port", "0"), ("worker", "corner_shop:app")):
+        url = f"sqlite:///{command[0]}.db"
+        for made in (True, False):
+            with staying(*command, "--url", url, cwd=tmp_path) as process:
+                assert process.banner["store"] == url
+                assert ("made" in process.banner) == made
+                assert process.ended() == 0
 
 
 def test_a_server_answers_with_a_worker_beside_it(tmp_path: Path, bare: Shell) -> None:

@@ -17,6 +17,7 @@ from perdure.cli.calling import Scene, command, tell_error
 from perdure.cli.exits import NoApp
 from perdure.cli.places import Place, local_app, resolved
 from perdure.cli.processes import Stop, is_held, set_up_logging
+from perdure.store.urls import without_password
 
 Target = Annotated[
     str | None,
@@ -46,10 +47,12 @@ async def worker(
     """Execute runs until SIGTERM or Ctrl-C; steps in flight end, runs are handed back."""
     set_up_logging(log_level, as_json=log_json)
     app = local_app(_with_app(scene, target), worker=True)
+    made = await _store_of(app)
     with Stop.on_signals() as stop:
         async with app:
             names = sorted({one.name for one in app.registry.all()})
-            _banner(scene, {"worker": repr(app), "workflows": names})
+            facts = {"worker": repr(app), "workflows": names, **made}
+            _banner(scene, facts, as_json=log_json)
             await stop.wait()
 
 
@@ -76,15 +79,17 @@ async def serve(
         # Of code that is being written: the next change may bring it.
         tell_error(scene.out, missing, scene.facts)
         return exits.REFUSED
-    await _serve(scene, app, host, port)
+    await _serve(scene, app, host, port, log_json)
     return exits.OK
 
 
-async def _serve(scene: Scene, app: Any, host: str, port: int) -> None:
+async def _serve(scene: Scene, app: Any, host: str, port: int, log_json: bool) -> None:
     from perdure.http import needing_extra
 
     with needing_extra():
         from perdure.http import serving
+
+    made = await _store_of(app)
 
     def listening(url: str) -> None:
         has_worker = app._settings.worker
@@ -96,7 +101,9 @@ async def _serve(scene: Scene, app: Any, host: str, port: int) -> None:
                 "api": f"{url}/api/v1/openapi.json",
                 "worker": has_worker,
                 "workflows": names,
+                **made,
             },
+            as_json=log_json,
         )
 
     with Stop.on_signals() as stop:
@@ -115,8 +122,17 @@ def _with_app(scene: Scene, target: str | None) -> Place:
     return place
 
 
-def _banner(scene: Scene, facts: dict[str, Any]) -> None:
-    if scene.out.json:
+async def _store_of(app: Any) -> dict[str, Any]:
+    """Where its runs are kept; and whether nothing was there before: then its URL may be a typing error."""
+    url = without_password(app.url)
+    if app.url.startswith("memory:") or (await app.schema_version()).stored is not None:
+        return {"store": url}
+    return {"store": url, "made": "the store is new: there was none"}
+
+
+def _banner(scene: Scene, facts: dict[str, Any], *, as_json: bool) -> None:
+    """`as_json`: who reads the log as JSON reads no lines that are none."""
+    if scene.out.json or as_json:
         scene.out.line({**facts, "pid": os.getpid()})
         return
     scene.out.facts({**facts, "pid": os.getpid()})
@@ -152,7 +168,7 @@ async def dev(
         no_reload = True
     if no_reload:
         set_up_logging(log_level, as_json=log_json)
-        await _serve(scene, local_app(place, worker=True), host, port)
+        await _serve(scene, local_app(place, worker=True), host, port, log_json)
         return exits.OK
     from perdure.cli.reloading import Reloader
 
