@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 from places import TOKEN, serving
-from shell import PATIENCE_S, Shell, environment, line_of, piped
+from shell import PATIENCE_S, SOURCES, Shell, environment, line_of, piped
 
 from perdure import App
 from perdure.cli import exits
 from perdure.cli.exits import CodeFailed
+from perdure.cli.wording import ADVICE
 from perdure.errors import (
     BadRequest,
     NotRunning,
@@ -53,7 +55,7 @@ def test_no_command_makes_a_store_in_passing(bare: Shell, command: list[str]) ->
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("oracle://host/x", "no store for 'oracle://host/x'; known: memory://"),
+        ("oracle://host/x", "no store for 'oracle://host/x'; known: http://host  sqlite:///path"),
         ("memory://", "only within the process of its app"),
         ("sqlite:///directory", "is a directory"),
         ("sqlite:///garbage.db", "file is not a database"),
@@ -115,7 +117,8 @@ def test_what_a_server_refuses(bare: Shell) -> None:
         assert "give the URL of the store" in known("db", "backup", "x.db", code=2).err
         for command in (["db", "migrate"], ["worker", "corner_shop:app"], ["serve"]):
             assert "is a server; this needs a store" in known(*command, code=2).err
-        assert known("--url", f"{url}/elsewhere", "runs", code=exits.REFUSED).err
+        astray = known("--url", f"{url}/elsewhere", "runs", code=exits.REFUSED).err
+        assert "with the path that it is mounted under" in astray
 
 
 # --- apps ---
@@ -286,6 +289,46 @@ def test_tracebacks_are_there_for_who_asks(sqlite_shell: Shell, tmp_path: Path) 
     assert said.code == exits.REFUSED
     assert "Traceback (most recent call last)" in said.err
     assert said.err.endswith("perdure: run 'failed' failed: ValueError: no such luck\n")
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["start", "qick"], "(did you mean 'quick'?); this app has: none"),
+        (["start", "qick"], "`perdure workflows` lists all"),
+        (["signal", "waiting", "aprove", "true"], "(did you mean 'approve'?)"),
+        (["consumers", "pause", "adit"], "`perdure consumers` lists those"),
+        (["subscriptions", "enable", "x"], "`perdure subscriptions` lists those"),
+        (["schedules", "pause", "x"], "`perdure schedules` lists those"),
+        (["pools", "reset", "x"], "`perdure pools` lists those"),
+        (["consumers", "refire", "audit", "1"], "`perdure consumers parked` lists"),
+        (["approvals", "decide", "x", "--by", "anna"], "that `perdure approvals` shows"),
+        (["events", "replay", "audit"], "by --app"),
+        (["db", "prune", "--yes"], "--older-than is needed"),
+        (["schedules", "set", "x", "5x", "quick"], "an interval, such as '15m'"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_advice_is_for_a_shell(sqlite_shell: Shell, command: list[str], says: str) -> None:
+    with pytest.raises(AssertionError) as told:
+        sqlite_shell(*command)
+    said = str(told.value)
+    assert says in said
+    assert not re.search(r"await app|app\.[a-z_]+\(|@app|timedelta|page\.cursor", said)
+
+
+def test_all_that_is_reworded_is_still_said_somewhere() -> None:
+    """Else a table of words grows old by itself."""
+    sources = "\n".join(
+        re.sub(r'"\n\s+f?"', "", one.read_text(encoding="utf-8"))
+        for one in SOURCES.rglob("*.py")
+        if "cli" not in one.relative_to(SOURCES).parts
+    )
+    shown = sources.replace("no keep=", "older_than None is needed: this app has no keep=")
+    assert [python for python, _ in ADVICE if python not in shown] == []
 
 
 # --- what is not installed ---

@@ -10,18 +10,21 @@ import inspect
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
 from perdure.cli import exits
 from perdure.cli.places import Place, opened, resolved
 from perdure.cli.processes import hush_logging, loop_factory
 from perdure.cli.showing import Out, ReaderGone, json_line, plain
+from perdure.cli.wording import for_shell
 from perdure.errors import PerdureError
 from perdure.model.limits import BadValue, unsaid
 
@@ -161,7 +164,7 @@ def command(
 
     def define(function: Function) -> Function:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        own = [_described(one.replace(kind=inspect.Parameter.KEYWORD_ONLY)) for one in own]
         names = (*(_of_places if places else ()), *_of_all, *(("yes",) if destroys else ()))
 
         def called(*, ctx: typer.Context, **given: Any) -> None:
@@ -175,7 +178,7 @@ def command(
         called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in every}
         called.__doc__ = function.__doc__
-        group.command(name)(called)
+        group.command(name, cls=_Command)(called)
         return function
 
     return define
@@ -190,6 +193,35 @@ def _scene(ctx: typer.Context, said: dict[str, Any]) -> Scene:
         debug=said["debug"] or before.debug,
         yes=said.get("yes", False),
     )
+
+
+class _Command(TyperCommand):
+    """A command whose help says of an argument what it is, and not which Python type."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for one in self.params:
+            if one.param_type_name == "argument":
+                vars(one)["display_type_rich"] = lambda ctx: None
+
+
+_metavars: Final = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
+
+
+def _described(parameter: inspect.Parameter) -> inspect.Parameter:
+    """With a word for what it takes, where none was said: the name of a Python type is none."""
+    kind, about = get_args(parameter.annotation)[:2]
+    if about.metavar is None:
+        inner = next((one for one in _metavars if one is kind or one in _parts(kind)), None)
+        if isinstance(about, OptionInfo) and inner is not None:
+            about.metavar = _metavars[inner]
+    return parameter
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    for one in get_args(kind):
+        yield one
+        yield from _parts(one)
 
 
 # --- one command, from its beginning to its end ---
@@ -230,7 +262,7 @@ def _ended(
 def tell_error(out: Out, error: BaseException, facts: Mapping[str, Any]) -> None:
     """Why nothing came of it, to the standard error: in words, or as a problem, with `facts` beside its own."""
     if not out.json:
-        out.note(f"perdure: {_words(error)}")
+        out.note(f"perdure: {for_shell(error, _words(error))}")
         return
     problem = _problem(error)
     out.note(json_line(msgspec.structs.replace(problem, facts={**facts, **problem.facts})))
