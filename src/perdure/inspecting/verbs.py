@@ -85,7 +85,8 @@ class Inspecting:
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers that live, and what they execute."""
-        return [worker_info(one) for one in await self._engine().store.workers()]
+        store = self._engine().store
+        return [worker_info(one, by_lease=store.needs_beats) for one in await store.workers()]
 
     async def counts(self) -> dict[str, int]:
         """How many rows of each kind there are: `runs`, `runs.waiting`, `steps`, `events`, …"""
