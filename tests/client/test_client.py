@@ -1,7 +1,8 @@
 """The client has the verbs of App over HTTP: the same arguments, answers and errors."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from perdure import (
     App,
     ApprovalClosed,
     BadHint,
+    BadRequest,
     Buffered,
     Client,
     Conflict,
@@ -475,6 +477,62 @@ async def test_an_answer_of_something_between() -> None:
     async with Client("http://localhost", transport=httpx2.MockTransport(bad_gateway)) as client:
         with pytest.raises(PerdureError, match="502"):
             await client.runs()
+
+
+# What something between a client and its server says in place of the server.
+LOGIN = "https://login.example/in"
+BETWEEN = {
+    "302 to": httpx2.Response(302, headers={"location": f"{LOGIN}?state=s3cret"}),
+    "200 (text/html)": httpx2.Response(200, html="<html>Sign in</html>"),
+    "200 (no type": httpx2.Response(200),
+    "202 (application/json)": httpx2.Response(202, json={}),
+}
+WRITES: dict[str, Callable[[Client], Awaitable[Any]]] = {
+    "pause_consumer": lambda client: client.pause_consumer("c"),
+    "resume_consumer": lambda client: client.resume_consumer("c"),
+    "drop_consumer": lambda client: client.drop_consumer("c"),
+    "subscribe": lambda client: client.subscribe("a.*", "w", name="rule"),
+    "enable_subscription": lambda client: client.enable_subscription("rule"),
+    "schedule": lambda client: client.schedule("1h", "w"),
+    "pause_schedule": lambda client: client.pause_schedule("w"),
+    "resume_schedule": lambda client: client.resume_schedule("w"),
+    "emit": lambda client: client.emit("a.b"),
+    "trigger": lambda client: client.trigger("w"),
+}
+
+
+def answering(response: httpx2.Response) -> Client:
+    transport = httpx2.MockTransport(lambda request: response)
+    return Client("http://localhost", transport=transport)
+
+
+@pytest.mark.parametrize("said", BETWEEN)
+async def test_only_what_the_server_answers_is_an_answer(said: str) -> None:
+    """A proxy that wants somebody to sign in has done nothing of what was asked."""
+    async with answering(BETWEEN[said]) as client:
+        for verb, ask in WRITES.items():
+            with pytest.raises(OutcomeUnknown, match=re.escape(said)) as lost:
+                await ask(client)
+            assert verb in str(lost.value) and "s3cret" not in str(lost.value)
+            assert (LOGIN in str(lost.value)) == (said == "302 to")
+        for read in (client.runs(), client.health(), client.run("r").info()):
+            with pytest.raises(BadRequest, match=re.escape(said)):
+                await read
+
+
+async def test_an_answer_of_another_kind_than_the_verb_has() -> None:
+    async with answering(httpx2.Response(200, json={"status": "ok"})) as client:
+        for ask in WRITES.values():
+            with pytest.raises(OutcomeUnknown):
+                await ask(client)
+        with pytest.raises(BadRequest, match="a form that this client does not know"):
+            await client.runs()
+    async with answering(httpx2.Response(204)) as client:
+        with pytest.raises(OutcomeUnknown, match="204"):
+            await client.trigger("w")
+        with pytest.raises(BadRequest, match="204"):
+            await client.runs()
+        assert await client.pause_consumer("c") is None  # type: ignore[func-returns-value]
 
 
 async def test_a_client_that_is_not_open_or_has_no_address() -> None:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET
 
-from perdure.client.wording import asked, path_of, plain_field, read_answer
-from perdure.errors import BadRequest, NotRunning, OutcomeUnknown, PerdureError, Unreachable
+from perdure.client.wording import asked, lost, path_of, plain_field, read_answer
+from perdure.errors import BadRequest, NotRunning, PerdureError, Unreachable
 from perdure.http import wire
 from perdure.http.problems import Problem, error_of, read_problem, status_of
 from perdure.http.routes import BY_VERB, Route
@@ -135,10 +135,7 @@ class Transport:
             reason = str(error) or type(error).__name__
             if route.method == "GET":
                 raise Unreachable(self.url, reason, sent=True) from error
-            raise OutcomeUnknown(
-                f"{route.verb} was sent to {self.url}, and its answer was lost ({reason}): repeating it with the same "
-                "key is safe"
-            ) from error
+            raise lost(route, f"{self.url}: {reason}") from error
 
     def _open(self) -> Any:
         if self._http is None:

@@ -80,6 +80,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         """The names in the path."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
+    @property
+    def statuses(self) -> frozenset[int]:
+        """Those of an answer that is no problem: any other is not of this server."""
+        if self.answer is None and not (self.streams or self.plain):
+            return frozenset({204})
+        return frozenset({200, *([201] * self.created), *([204] * self.may_be_nothing)})
+
 
 def _runs() -> list[Route]:
     run = f"{PREFIX}/runs/{{run_id}}"
