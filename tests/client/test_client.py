@@ -28,6 +28,7 @@ from perdure import (
     Fact,
     Finished,
     InvalidPayload,
+    NotAllowed,
     NotAuthenticated,
     NotFound,
     NotRunning,
@@ -92,6 +93,10 @@ def shop() -> App:
     @app.workflow
     async def ask(ctx: Context) -> str:
         return (await ctx.wait(approval("agreed", choices=["yes", "no"]))).choice or ""
+
+    @app.workflow
+    async def pay(ctx: Context, who: str) -> str:
+        return (await ctx.wait(approval("paid", who=[who]))).by or ""
 
     @app.workflow
     async def reply(ctx: Context) -> None:
@@ -393,6 +398,60 @@ async def test_approvals_are_decided_in_ones_own_name_or_by_link(both: Both) -> 
     )
     assert (await client.answer(link, "no")).run_id == runs[1].id
     assert await runs[1].result() == "no"
+
+
+async def test_lists_say_the_same_as_in_the_library(both: Both) -> None:
+    client, app = both.client, both.app
+    run = await app.start("ask")
+    await app.start("pay", "anna")
+    await app.start("decide", "o", id="waiting")
+    async with asyncio.timeout(10):
+        while len(found := await app.approvals()) < 2:  # noqa: ASYNC110 (a row, not an object)
+            await asyncio.sleep(0)
+    annas: list[Any] = [None, "anna", ["anna"], ("anna", "group:finance")]
+    for who in annas:
+        assert await client.approvals(who=who) == await app.approvals(who=who) == found
+    for nobodys in ([], ()):
+        assert await client.approvals(who=nobodys) == await app.approvals(who=nobodys)
+        assert [one.name for one in await client.approvals(who=nobodys)] == ["agreed"]
+    statuses: list[Any] = [None, [], (), "waiting", ["waiting", "failed"], {"failed"}]
+    for status in statuses:
+        assert await client.runs(status=status) == await app.runs(status=status)
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("approvals", {"who": {"anna"}}),
+        ("approvals", {"who": [""]}),
+        ("approvals", {"who": [1]}),
+        ("approvals", {"who": 1}),
+        ("runs", {"status": 1}),
+        ("runs", {"status": ["done"]}),
+    ]
+    for verb, given in wrong:
+        for one in (client, app):
+            with pytest.raises(BadValue):
+                await getattr(one, verb)(**given)
+    for one in (client, app):
+        with pytest.raises(BadValue, match="groups"):
+            await one.decide(found[0].id, "yes", by="anna", groups="finance")
+    with pytest.raises(BadValue, match="runs"):
+        await anext(client.follow(runs=run.id))
+
+
+async def test_who_speaks_for_another_does_not_lend_them_groups() -> None:
+    """As in the library, where nobody has groups who was given none."""
+    text = "t" * 32
+    token = Token.of(text, name="desk", scopes=["operate", "signal", "read"], groups=["finance"])
+    app = shop()
+    transport = httpx2.ASGITransport(create_app(app, tokens=[token]), client=("127.0.0.1", 1))
+    async with app, Client("http://localhost", text, transport=transport) as client:
+        run = await app.start("pay", "group:finance")
+        async with asyncio.timeout(10):
+            while not (found := await app.approvals()):  # noqa: ASYNC110 (a row, not an object)
+                await asyncio.sleep(0)
+        for one in (client, app):
+            with pytest.raises(NotAllowed):
+                await one.decide(found[0].id, "approve", by="bert")
+        await client.decide(found[0].id, "approve")
+        assert await run.result() == "desk"
 
 
 async def test_schedules_pools_and_readers(both: Both) -> None:

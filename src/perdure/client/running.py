@@ -23,6 +23,7 @@ from perdure.client.wording import (
     untyped,
 )
 from perdure.http import wire
+from perdure.inputs import checked_names, checked_statuses, checked_who
 from perdure.model import limits
 from perdure.model.codec import codec_for
 from perdure.model.duration import Duration, parse_duration
@@ -220,11 +221,10 @@ class Running(Transport):
         after: str | None = None,
     ) -> Page[RunInfo]:
         """Runs, newest first. `tag` is a name, or (name, value)."""
-        statuses = [status] if isinstance(status, str) else status
         return await self._page(
             "runs",
             workflow=name_of(workflow),
-            status=None if statuses is None else list(statuses),
+            status=checked_statuses(status),
             tag=":".join(tag) if isinstance(tag, tuple) else tag,
             entity=entity,
             parent=parent,
@@ -432,9 +432,11 @@ class Running(Transport):
         after: str | None = None,
     ) -> Page[ApprovalInfo]:
         """Approvals that are open, longest waiting first."""
+        people = checked_who(who)
         return await self._page(
             "approvals",
-            who=[who] if isinstance(who, str) else who,
+            # A query cannot hold a list of none: one without a name stands for it.
+            who=[""] if people == [] else people,
             workflow=name_of(workflow),
             name=name,
             run_id=run_id,
@@ -460,7 +462,7 @@ class Running(Transport):
             choice=choice,
             payload=own_field("the payload", payload),
             by=UNSET if by is None else by,
-            groups=list(groups) or UNSET,
+            groups=checked_names("groups", groups) or UNSET,
             comment=comment,
             key=key,
         )

@@ -12,7 +12,7 @@ from perdure.client.transport import Transport
 from perdure.client.wording import fact_fields, json_field, name_of, or_refused, read_answer
 from perdure.http import wire
 from perdure.http.routes import BY_VERB
-from perdure.inputs import Fact, as_fact
+from perdure.inputs import Fact, as_fact, checked_names
 from perdure.model import limits
 from perdure.model.duration import Duration
 from perdure.model.events import Cause, Event
@@ -137,7 +137,7 @@ class Telling(Transport):
 
         A connection that breaks is made anew, where this one ended: no event is missed, and none comes twice.
         """
-        query = {"pattern": name_of(pattern), "entity": entity, "run": list(runs)}
+        query = {"pattern": name_of(pattern), "entity": entity, "run": checked_names("runs", runs)}
         route = BY_VERB["follow"]
         async with aclosing(self._messages(route, route.path, query, after)) as messages:
             async for name, data in messages:

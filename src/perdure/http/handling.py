@@ -246,11 +246,19 @@ async def _ask(app: App, call: Call) -> Any:
 # --- approvals ---
 
 
+async def _approvals(app: App, call: Call) -> Any:
+    given = _given(call.query)
+    if given.get("who") == [""]:
+        given["who"] = []
+    return await app.approvals(**given)
+
+
 async def _decide(app: App, call: Call) -> Any:
     """As whoever asks; to speak for others takes the scope of one who operates."""
     given = _given(call.body)
     me = call.principal
-    by, groups = given.pop("by", me.name), given.pop("groups", list(me.groups))
+    by = given.pop("by", me.name)
+    groups = given.pop("groups", list(me.groups) if by == me.name else [])
     if not me.may("operate") and (by != me.name or not set(groups) <= set(me.groups)):
         raise NotAllowed(by, (me.name, *(f"group:{one}" for one in me.groups)))
     return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)
@@ -344,6 +352,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "stream_items": _stream_items,
     "signal_many": _signal_many,
     "ask": _ask,
+    "approvals": _approvals,
     "decide": _decide,
     "approval_link": _approval_link,
     "answer": _answer,

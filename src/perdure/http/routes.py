@@ -415,6 +415,7 @@ def _approvals() -> list[Route]:
             group="approvals",
             says="Approvals that are open, longest waiting first",
             scope="read",
+            on="own",
             query=wire.ApprovalsQuery,
             answer=wire.Listing[ApprovalInfo],
         ),

@@ -312,7 +312,7 @@ class Resend(Sent):
 
 
 class ApprovalsQuery(Sent):
-    """Whose approvals, and which."""
+    """Whose approvals, and which. `who=` alone, without a name: only those that anybody may answer."""
 
     who: list[str] | UnsetType = UNSET
     workflow: str | UnsetType = UNSET
