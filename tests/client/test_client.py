@@ -436,6 +436,34 @@ async def test_lists_say_the_same_as_in_the_library(both: Both) -> None:
         await anext(client.follow(runs=run.id))
 
 
+async def test_a_tag_may_hold_what_stands_between_name_and_value(both: Both) -> None:
+    client, app = both.client, both.app
+    await app.start("decide", "o", id="r1", tags={"a:b": "c"})
+    await app.start("decide", "o", id="r2", tags={"a": "b:c"})
+    await app.start("decide", "o", id="r3", tags={"a": "b", "é&=": "?"})
+    found = {
+        ("a:b", "c"): ["r1"],
+        ("a", "b:c"): ["r2"],
+        ("a", "b"): ["r3"],
+        ("é&=", "?"): ["r3"],
+        "a:b": ["r1"],
+        "a": ["r3", "r2"],
+        "b": [],
+        "": [],
+        ("a", ""): [],
+        None: ["r3", "r2", "r1"],
+    }
+    tags: list[Any] = list(found)
+    for tag in tags:
+        assert [one.id for one in await client.runs(tag=tag)] == found[tag]
+        assert [one.id for one in await app.runs(tag=tag)] == found[tag]
+    wrong: list[Any] = [("a",), ("a", 1), ["a", "b"], 1]
+    for tag in wrong:
+        for one in (client, app):
+            with pytest.raises(BadValue, match="tag"):
+                await one.runs(tag=tag)
+
+
 async def test_who_speaks_for_another_does_not_lend_them_groups() -> None:
     """As in the library, where nobody has groups who was given none."""
     text = "t" * 32

@@ -23,7 +23,7 @@ from perdure.client.wording import (
     untyped,
 )
 from perdure.http import wire
-from perdure.inputs import checked_names, checked_statuses, checked_who
+from perdure.inputs import checked_names, checked_statuses, checked_tag, checked_who
 from perdure.model import limits
 from perdure.model.codec import codec_for
 from perdure.model.duration import Duration, parse_duration
@@ -221,11 +221,13 @@ class Running(Transport):
         after: str | None = None,
     ) -> Page[RunInfo]:
         """Runs, newest first. `tag` is a name, or (name, value)."""
+        tag_name, tag_value = checked_tag(tag) or (None, None)
         return await self._page(
             "runs",
             workflow=name_of(workflow),
             status=checked_statuses(status),
-            tag=":".join(tag) if isinstance(tag, tuple) else tag,
+            tag_name=tag_name,
+            tag_value=tag_value,
             entity=entity,
             parent=parent,
             created_from=created_from,

@@ -118,9 +118,16 @@ async def _signal_with_start(app: App, call: Call) -> Any:
 
 async def _runs(app: App, call: Call) -> Any:
     given = _given(call.query)
-    if "tag" in given:
-        name, colon, value = given["tag"].partition(":")
-        given["tag"] = (name, value) if colon else name
+    name, value = given.pop("tag_name", None), given.pop("tag_value", None)
+    if name is None and value is not None:
+        raise BadValue("tag_value", value, "is of no tag_name: give that too")
+    if name is not None and "tag" in given:
+        raise BadValue("tag_name", name, "is beside a tag: give one of them")
+    if "tag" in given:  # as people write it
+        name, colon, rest = given["tag"].partition(":")
+        value = rest if colon else None
+    if name is not None:
+        given["tag"] = name if value is None else (name, value)
     return await app.runs(**given)
 
 
