@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from perdure.approvals import ApprovalInfo
 from perdure.channels import Plain, Signal
+from perdure.client.batching import send_each, written
 from perdure.client.runs import RemoteRun
 from perdure.client.transport import Transport
 from perdure.client.wording import (
@@ -17,7 +18,6 @@ from perdure.client.wording import (
     codec_of,
     decoded_published,
     name_of,
-    or_refused,
     own_field,
     signal_fields,
     untyped,
@@ -32,7 +32,7 @@ from perdure.model.outcomes import Decided, Duplicate, Queued, Sent
 from perdure.model.status import Status
 from perdure.pools import Pool
 from perdure.registry import Workflow
-from perdure.sending import SentOrNot
+from perdure.sending import SentOrNot, a_send, send_parts
 from perdure.views import (
     BufferedSignal,
     DeadLetter,
@@ -296,12 +296,10 @@ class Running(Transport):
         self, sends: Iterable[tuple[str, Signal[Any] | str, Any]]
     ) -> list[SentOrNot]:
         """Send many signals; each has its own outcome, in the same order, and none spoils another."""
-        bodies = [{"run_id": run_id, **signal_fields(name, value)} for run_id, name, value in sends]
-        told: list[SentOrNot] = []
-        for at in range(0, len(bodies), limits.http_sends_max):
-            part = bodies[at : at + limits.http_sends_max]
-            told += map(or_refused, await self._list("signal_many", sends=part))
-        return told
+        if not isinstance(sends, Iterable):
+            raise BadValue("sends", sends, f"are not several: give a list of {a_send}")
+        bodies = [written(wire.OneSend, "send", _send_fields, one) for one in sends]
+        return await send_each(self, "signal_many", "sends", bodies)
 
     @overload
     async def ask(
@@ -502,3 +500,8 @@ class Running(Transport):
             comment=comment,
         )
         return decided
+
+
+def _send_fields(send: Any) -> dict[str, Any]:
+    run_id, signal, payload = send_parts(send)
+    return {"run_id": run_id, **signal_fields(signal, payload)}
