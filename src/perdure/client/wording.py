@@ -17,7 +17,7 @@ from perdure.errors import (
     Undecodable,
 )
 from perdure.http import wire
-from perdure.http.problems import CONTENT_TYPE, error_of, read_problem
+from perdure.http.problems import CONTENT_TYPE, Problem, error_of, read_problem
 from perdure.http.routes import BY_VERB, Route
 from perdure.inputs import Fact, decoded_item, encoded_input, encoded_payload
 from perdure.model import limits
@@ -160,6 +160,22 @@ def read_answer(route: Route, answer: Any) -> Any:
         raise _unread(route, f"it has a form that this client does not know: {error}") from error
 
 
+def read_end(route: Route, name: str, content: bytes) -> Any:
+    """The last message of a stream that told that something goes on."""
+    try:
+        if name == "answer":
+            return _decoder(route.verb).decode(content)
+        error = error_of(msgspec.json.decode(content, type=Problem))
+    except msgspec.MsgspecError as broken:
+        raise _unread(route, f"it has a form that this client does not know: {broken}") from broken
+    raise _as_raised(error)
+
+
+def _as_raised(error: PerdureError) -> Exception:
+    late = isinstance(error, BadRequest) and error.status == 504
+    return TimeoutError(str(error)) if late else error
+
+
 def media_type(answer: Any) -> str:
     kind: str = answer.headers.get("content-type", "")
     return kind.partition(";")[0].strip().lower()
@@ -170,7 +186,7 @@ def _raised(route: Route, answer: Any) -> Exception:
     if not isinstance(error, BadRequest):
         return error
     if media_type(answer) == CONTENT_TYPE:
-        return TimeoutError(str(error)) if error.status == 504 else error
+        return _as_raised(error)
     if answer.status_code >= 500 and route.method != "GET":
         return lost(route, str(error))
     return error
@@ -194,9 +210,13 @@ def _unread(route: Route, reason: str) -> PerdureError:
 
 def lost(route: Route, reason: str) -> OutcomeUnknown:
     """Of a write: it may have been done."""
-    return OutcomeUnknown(
-        f"{route.verb} was sent, and its answer was lost ({reason}): repeating it with the same key is safe"
-    )
+    if route.keyed:
+        advice = "repeating it with the same key is safe"
+    elif route.at_length:
+        advice = "all of it may have been done, or a part; look before you repeat it"
+    else:
+        advice = "it may have been done; look before you repeat it"
+    return OutcomeUnknown(f"{route.verb} was sent, and its answer was lost ({reason}): {advice}")
 
 
 def or_refused(outcome: Any) -> Any:

@@ -72,6 +72,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     keyed: bool = False
     streams: bool = False  # the answer is a stream of events
     plain: bool = False  # the answer is text
+    at_length: bool = False  # as long as there is to do: who reads streams hears that it goes on
     may_be_nothing: bool = False  # 204 if there was nothing to do
     body_bytes_max: int = limits.http_body_bytes_max
 
@@ -591,6 +592,7 @@ def _ledger() -> list[Route]:
             scope="admin",
             body=wire.OlderThan,
             answer=wire.Value[int],
+            at_length=True,
         ),
     ]
 
@@ -712,6 +714,7 @@ def _readers() -> list[Route]:
             scope="operate",
             body=wire.Replay,
             answer=Replayed,
+            at_length=True,
         ),
         Route(
             verb="subscriptions",
@@ -821,6 +824,7 @@ def _calendars() -> list[Route]:
             scope="operate",
             body=wire.Backfill,
             answer=Backfilled,
+            at_length=True,
         ),
         Route(
             verb="pools",
@@ -937,6 +941,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.Check,
             answer=Report,
+            at_length=True,
         ),
         Route(
             verb="prune",
@@ -947,6 +952,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.OlderThan,
             answer=wire.Value[int],
+            at_length=True,
         ),
         Route(
             verb="trim_ledger",
@@ -957,6 +963,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.Trim,
             answer=Trimmed,
+            at_length=True,
         ),
         Route(
             verb="me",
