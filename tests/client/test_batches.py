@@ -123,6 +123,12 @@ async def test_what_is_wrong_with_one_is_its_own_answer(both: Both, whose: str) 
     assert [signal.payload for signal in await both.app.buffered("w")] == [1, 2]
 
 
+async def test_what_is_refused_here_is_not_quoted(both: Both) -> None:
+    (told,) = await both.client.emit_many([Fact(topic="a.b", payload="s3cret", entity=5)])  # type: ignore[arg-type]
+    assert isinstance(told, Refused)
+    assert "entity" in str(told.error) and "s3cret" not in str(told.error)
+
+
 async def test_a_batch_that_is_all_wrong_asks_nothing(both: Both) -> None:
     told = await both.client.emit_many([("a.b", object())] * 3)
     assert [type(one) for one in told] == [Refused] * 3

@@ -38,7 +38,7 @@ def written(
     except PerdureError as error:
         return Refused(error)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        return Refused(BadValue(what, given, f"cannot be sent: {error}"))
+        return Refused(BadValue(what, unsaid, f"cannot be sent: {error}"))
     if len(text) > limits.http_body_bytes_max - _around_bytes:
         most = f"at most {limits.http_body_bytes_max} (http_body_bytes_max)"
         return Refused(BadValue(what, unsaid, f"is {len(text)} bytes with all it names; {most}"))
