@@ -13,7 +13,13 @@ import msgspec
 from perdure.approvals import ApprovalInfo, approval_info, json_text, own_schema
 from perdure.engine import Engine
 from perdure.errors import ApprovalClosed, ApprovalNotFound, PerdureError, RunPaused, refusal_error
-from perdure.inputs import checked_limit, checked_moment, checked_workflow_name
+from perdure.inputs import (
+    checked_limit,
+    checked_moment,
+    checked_names,
+    checked_who,
+    checked_workflow_name,
+)
 from perdure.links import SECRET_VARIABLE, Link, Secrets, made_link, read_link
 from perdure.model import limits, ops
 from perdure.model.approvals import (
@@ -206,9 +212,8 @@ def _checked_by(by: Any) -> str:
 
 
 def _checked_groups(groups: Any) -> list[str]:
-    if isinstance(groups, str) or not isinstance(groups, Iterable):
-        raise BadValue("groups", groups, "must be a list of names")
-    found = [f"{GROUP}{check_person('group', one).removeprefix(GROUP)}" for one in groups]
+    named = checked_names("groups", groups)
+    found = [f"{GROUP}{check_person('group', one).removeprefix(GROUP)}" for one in named]
     if len(found) > limits.groups_max:
         problem = f"are {len(found)}; at most {limits.groups_max} (groups_max)"
         raise BadValue("groups", limits.unsaid, problem)
@@ -227,10 +232,8 @@ Source = Callable[[WatcherPlace | None, int], Any]
 def _wanted(
     who: str | Sequence[str] | None, workflow: str | None, name: str | None
 ) -> Callable[[Asks], bool]:
-    people = (who,) if isinstance(who, str) else who
-    if people is not None and not isinstance(people, Sequence):
-        raise BadValue("who", who, 'must be a list, such as ["anna", "group:finance"]')
-    asked_for = None if people is None else {check_person("who", one) for one in people}
+    people = checked_who(who)
+    asked_for = None if people is None else set(people)
     named = None if name is None else check_name("approval", name)
 
     def fits(asks: Asks) -> bool:

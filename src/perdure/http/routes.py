@@ -72,6 +72,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     keyed: bool = False
     streams: bool = False  # the answer is a stream of events
     plain: bool = False  # the answer is text
+    at_length: bool = False  # as long as there is to do: who reads streams hears that it goes on
     may_be_nothing: bool = False  # 204 if there was nothing to do
     body_bytes_max: int = limits.http_body_bytes_max
 
@@ -79,6 +80,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def parameters(self) -> tuple[str, ...]:
         """The names in the path."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+
+    @property
+    def statuses(self) -> frozenset[int]:
+        """Those of an answer that is no problem: any other is not of this server."""
+        if self.answer is None and not (self.streams or self.plain):
+            return frozenset({204})
+        return frozenset({200, *([201] * self.created), *([204] * self.may_be_nothing)})
 
 
 def _runs() -> list[Route]:
@@ -408,6 +416,7 @@ def _approvals() -> list[Route]:
             group="approvals",
             says="Approvals that are open, longest waiting first",
             scope="read",
+            on="own",
             query=wire.ApprovalsQuery,
             answer=wire.Listing[ApprovalInfo],
         ),
@@ -583,6 +592,7 @@ def _ledger() -> list[Route]:
             scope="admin",
             body=wire.OlderThan,
             answer=wire.Value[int],
+            at_length=True,
         ),
     ]
 
@@ -704,6 +714,7 @@ def _readers() -> list[Route]:
             scope="operate",
             body=wire.Replay,
             answer=Replayed,
+            at_length=True,
         ),
         Route(
             verb="subscriptions",
@@ -813,6 +824,7 @@ def _calendars() -> list[Route]:
             scope="operate",
             body=wire.Backfill,
             answer=Backfilled,
+            at_length=True,
         ),
         Route(
             verb="pools",
@@ -929,6 +941,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.Check,
             answer=Report,
+            at_length=True,
         ),
         Route(
             verb="prune",
@@ -939,6 +952,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.OlderThan,
             answer=wire.Value[int],
+            at_length=True,
         ),
         Route(
             verb="trim_ledger",
@@ -949,6 +963,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.Trim,
             answer=Trimmed,
+            at_length=True,
         ),
         Route(
             verb="me",

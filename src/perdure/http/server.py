@@ -36,7 +36,7 @@ from perdure.http.reading import read
 from perdure.http.redacting import WITH_INPUT, Redacting
 from perdure.http.routes import PREFIX, ROUTES, Route
 from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
-from perdure.http.streaming import Feed, stream
+from perdure.http.streaming import STREAM_TYPE, Feed, at_length, stream
 from perdure.model import limits
 from perdure.model.limits import BadValue
 from perdure.observing.prometheus import Prometheus
@@ -108,15 +108,18 @@ class Server:
 
     def _endpoint(self, route: Route) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
-            try:
-                return await self._answered(route, request)
-            except PerdureError as error:
-                return self._problem(request, error)
-            except TimeoutError as error:
-                reason = str(error) or "this took too long"
-                return self._problem(request, BadRequest(reason, 504))
+            return await self._caught(request, self._answered(route, request))
 
         return endpoint
+
+    async def _caught(self, request: Request, answered: Awaitable[Response]) -> Response:
+        try:
+            return await answered
+        except PerdureError as error:
+            return self._problem(request, error)
+        except TimeoutError as error:
+            reason = str(error) or "this took too long"
+            return self._problem(request, BadRequest(reason, 504))
 
     async def _answered(self, route: Route, request: Request) -> Response:
         principal = STRANGER
@@ -130,8 +133,20 @@ class Server:
             return await _own[route.verb](self, request, call)
         if route.streams:
             return await stream(self.app, self.feed, route, call, await self._shown(route, call))
+        if route.at_length and STREAM_TYPE in request.headers.get("accept", ""):
+            return await at_length(self.feed, self._whatever(route, request, call))
+        return await self._done(route, call)
+
+    async def _done(self, route: Route, call: Call) -> Response:
         value = await answer(self.app, route, call)
         return self._response(route, value, await self._shown(route, call))
+
+    async def _whatever(self, route: Route, request: Request, call: Call) -> Response:
+        """What becomes of it, also if we fail: by then nobody else may be able to say so."""
+        try:
+            return await self._caught(request, self._done(route, call))
+        except Exception as error:
+            return await _failed(request, error)
 
     def _response(self, route: Route, value: Any, show: Callable[[Any], bytes]) -> Response:
         if value is None and route.answer is None:
