@@ -15,9 +15,10 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.app import App
-from perdure.errors import NotAllowed, PerdureError, RunNotFound, StoreRefused
+from perdure.errors import NotAllowed, OutcomeUnknown, PerdureError, RunNotFound, StoreRefused
 from perdure.handle import RunHandle
 from perdure.http import wire
+from perdure.http.holding import Stopping, unless_stopping
 from perdure.http.problems import problem_of
 from perdure.http.routes import Route
 from perdure.http.security import Principal
@@ -131,8 +132,8 @@ async def _result(app: App, call: Call) -> Any:
     handle = app.run(run_id)
     if wait_us:
         try:
-            await handle.result(timeout=timedelta(microseconds=wait_us))
-        except (TimeoutError, PerdureError):
+            await unless_stopping(handle.result(timeout=timedelta(microseconds=wait_us)))
+        except (TimeoutError, PerdureError, Stopping):
             pass  # what became of it is told below; one that is not there too
     run = await app._engine().store.run(handle.id)
     if run is None:
@@ -233,13 +234,19 @@ def _or_problem(outcome: Any) -> Any:
 async def _ask(app: App, call: Call) -> Any:
     given = _given(call.body)
     wait_us = _held_for(given.pop("timeout", "30s"), "timeout")
-    reply = await app.ask(
+    question = app._question()
+    asking = question.ask(
         call.path["run_id"],
         given.pop("signal"),
         given.pop("payload"),
         timeout=timedelta(microseconds=wait_us),
         **given,
     )
+    try:
+        reply = await unless_stopping(asking)
+    except Stopping:
+        why = question.unanswered("before this server was told to stop", given.get("key"))
+        raise (TimeoutError(why) if question.is_sent else OutcomeUnknown(why)) from None
     return wire.Value(_written(app, reply))
 
 
