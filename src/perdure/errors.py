@@ -519,12 +519,18 @@ class ScopeMissing(PerdureError):
 
 
 class ServerFailed(PerdureError):
-    """The server met an error of its own. `error_id` is in its log."""
+    """The server met an error of its own. `error_id` is in its log; "" if it gave none.
 
-    def __init__(self, error_id: str) -> None:
-        self.error_id = error_id
+    None comes from what answers in its place, such as a proxy. `status` is HTTP's.
+    """
+
+    status: int = 500  # of one that an older server told
+
+    def __init__(self, error_id: str, reason: str | None = None, status: int = 500) -> None:
+        self.error_id, self.status = error_id, status
         super().__init__(
-            f"the server failed to answer; its log says why, under {error_id!r}. What was asked may have happened: "
+            reason
+            or f"the server failed to answer; its log says why, under {error_id!r}. What was asked may have happened: "
             "repeating it with the same key is safe"
         )
 

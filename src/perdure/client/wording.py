@@ -13,10 +13,11 @@ from perdure.errors import (
     BadRequest,
     InvalidPayload,
     OutcomeUnknown,
+    ServerFailed,
     Undecodable,
 )
 from perdure.http import wire
-from perdure.http.problems import CONTENT_TYPE, error_of, read_problem
+from perdure.http.problems import error_of, read_problem
 from perdure.http.routes import BY_VERB, Route
 from perdure.inputs import Fact, decoded_item, encoded_input, encoded_payload
 from perdure.model import limits
@@ -159,15 +160,15 @@ def read_answer(route: Route, answer: Any) -> Any:
 
 def _raised(route: Route, answer: Any) -> Exception:
     error = read_problem(answer.content, answer.status_code)
-    if not isinstance(error, BadRequest):
-        return error
-    if answer.headers.get("content-type") == CONTENT_TYPE:
-        return TimeoutError(str(error)) if error.status == 504 else error
-    if answer.status_code >= 500 and route.method != "GET":
-        return OutcomeUnknown(
-            f"{route.verb} was sent, and its answer was lost ({error}): repeating it with the same key is safe"
-        )
-    return error
+    match error:
+        case BadRequest(status=504):
+            return TimeoutError(str(error))
+        case ServerFailed(error_id="") if route.method != "GET":
+            return OutcomeUnknown(
+                f"{route.verb} was sent, and its answer was lost ({error}): repeating it with the same key is safe"
+            )
+        case _:
+            return error
 
 
 def or_refused(outcome: Any) -> Any:
