@@ -184,7 +184,7 @@ PLACES = [
     get("nothing there", "/nowhere", 404, "nothing at"),
     Bad("outside", "GET", "/etc/passwd", 404, "nothing at"),
     get("up and away", "/runs/..%2F..%2Fetc%2Fpasswd", 404, "no run"),
-    get("dots in between", "/runs/%2e%2e", 404, "no run"),
+    get("dots in between", "/runs/%2e%2e", 422, "another place"),
     get("two slashes", "//runs", 404, "nothing at"),
     get("a slash behind", "/runs/", 404, "nothing at"),
     get("a zero byte", "/runs/%00", 422, "control character"),

@@ -24,7 +24,7 @@ from perdure.model import limits
 from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.codec.text import plain_text
 from perdure.model.events import Cause, Event
-from perdure.model.limits import BadValue
+from perdure.model.limits import BadValue, check_addressable
 from perdure.registry import Workflow
 from perdure.views import (
     Refused,
@@ -115,6 +115,7 @@ def path_of(route: Route, given: dict[str, Any]) -> str:
         value = given.pop(name)
         if not isinstance(value, str) or not value:
             raise BadValue(name, value, "is no text")
+        check_addressable(name, value)  # it would be asked for elsewhere
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
     return path
 
