@@ -512,10 +512,10 @@ class NotAuthenticated(PerdureError):
 class ScopeMissing(PerdureError):
     """Whoever asks may not do this: `scope` is what it takes."""
 
-    def __init__(self, name: str, scope: str, has: list[str]) -> None:
+    def __init__(self, name: str, scope: str, has: list[str], what: str = "this") -> None:
         self.name, self.scope, self.has = name, scope, has
         listed = ", ".join(has) or "none"
-        super().__init__(f"this needs the scope {scope!r}; {name!r} has: {listed}")
+        super().__init__(f"{what} needs the scope {scope!r}; {name!r} has: {listed}")
 
 
 class ServerFailed(PerdureError):

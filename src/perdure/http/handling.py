@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.app import App
-from perdure.errors import NotAllowed, OutcomeUnknown, PerdureError, RunNotFound, StoreRefused
+from perdure.errors import OutcomeUnknown, PerdureError, RunNotFound, ScopeMissing, StoreRefused
 from perdure.handle import RunHandle
 from perdure.http import wire
 from perdure.http.holding import Stopping, unless_stopping
@@ -26,7 +26,7 @@ from perdure.inputs import Fact, checked_limit
 from perdure.ledger import cloudevents
 from perdure.model import limits
 from perdure.model.duration import parse_duration
-from perdure.model.limits import BadValue, check_name
+from perdure.model.limits import BadValue, check_name, shown
 from perdure.model.status import TERMINAL
 from perdure.views import Page, Refused, ScheduleInfo, StreamItem, failure_of
 
@@ -259,7 +259,8 @@ async def _decide(app: App, call: Call) -> Any:
     me = call.principal
     by, groups = given.pop("by", me.name), given.pop("groups", list(me.groups))
     if not me.may("operate") and (by != me.name or not set(groups) <= set(me.groups)):
-        raise NotAllowed(by, (me.name, *(f"group:{one}" for one in me.groups)))
+        whom = shown(by) if by != me.name else "groups of others"
+        raise ScopeMissing(me.name, "operate", sorted(me.scopes), f"to answer for {whom}")
     return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)
 
 
