@@ -510,3 +510,12 @@ async def test_an_id_of_dots_is_refused_and_none_near_it(both: Both) -> None:
     for near in ("...", "..a", "a/../b"):
         await both.client.start("fail", id=near)
         assert (await both.client.run(near).info()).id == near
+
+
+async def test_a_status_that_is_none_is_answered_with_those_there_are(both: Both) -> None:
+    status: Any
+    for verbs in (both.app, both.client):
+        for status in ("bogus", ["ready", "bogus"]):
+            with pytest.raises(BadValue, match="status 'bogus' is none of: cancelled, completed, "):
+                await verbs.runs(status=status)
+    assert await both.client.runs(status=[]) == await both.app.runs(status=[])

@@ -23,6 +23,7 @@ from perdure.client.wording import (
     untyped,
 )
 from perdure.http import wire
+from perdure.inputs import checked_statuses
 from perdure.model import limits
 from perdure.model.codec import codec_for
 from perdure.model.duration import Duration, parse_duration
@@ -220,11 +221,10 @@ class Running(Transport):
         after: str | None = None,
     ) -> Page[RunInfo]:
         """Runs, newest first. `tag` is a name, or (name, value)."""
-        statuses = [status] if isinstance(status, str) else status
         return await self._page(
             "runs",
             workflow=name_of(workflow),
-            status=None if statuses is None else list(statuses),
+            status=checked_statuses(status),
             tag=":".join(tag) if isinstance(tag, tuple) else tag,
             entity=entity,
             parent=parent,
