@@ -519,3 +519,15 @@ async def test_a_status_that_is_none_is_answered_with_those_there_are(both: Both
             with pytest.raises(BadValue, match="status 'bogus' is none of: cancelled, completed, "):
                 await verbs.runs(status=status)
     assert await both.client.runs(status=[]) == await both.app.runs(status=[])
+
+
+async def test_what_is_no_json_is_refused_with_what_would_have_its_type(both: Both) -> None:
+    client, what = both.client, object()
+    for sending, kind in (
+        (client.start("fail", what), "workflow"),
+        (client.signal("run", "note", what), "signal"),
+        (client.emit("stock.arrived", what), "topic"),
+        (client.put("jobs", what), "queue"),
+    ):
+        with pytest.raises(InvalidPayload, match=f"or the {kind} itself, which has the type"):
+            await sending
