@@ -107,21 +107,15 @@ class Asking:
         replaced or expires before it is handled, and TimeoutError: then the answer may still come. The same `key`, with
         the same payload, asks for the same answer again and sends nothing twice.
         """
-        question = _Question(self._engine(), codec_for(type, where="the reply"))
-        ask = functools.partial(question.ask, run_id, signal, payload, key, path)
-        if timeout is None:
-            return await ask()
-        bound = asyncio.timeout(parse_duration(timeout, "timeout") / 1_000_000)
-        try:
-            async with bound:
-                return await ask()
-        except TimeoutError:
-            if not bound.expired():  # the store's, not ours
-                raise
-            raise TimeoutError(question.too_late(timeout, key)) from None
+        question = self._question(type)
+        return await question.ask(run_id, signal, payload, timeout=timeout, key=key, path=path)
+
+    def _question(self, type: Any = Any) -> "Question":
+        """For who may have to give it up, and to say how far it came."""
+        return Question(self._engine(), codec_for(type, where="the reply"))
 
 
-class _Question:
+class Question:
     """One question on its way."""
 
     def __init__(self, engine: Engine, codec: Codec) -> None:
@@ -135,6 +129,28 @@ class _Question:
         self._received_in = 0
 
     async def ask(
+        self,
+        run_id: str,
+        signal: Any,
+        payload: Any,
+        *,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        path: str | None = None,
+    ) -> Any:
+        ask = functools.partial(self._ask, run_id, signal, payload, key, path)
+        if timeout is None:
+            return await ask()
+        bound = asyncio.timeout(parse_duration(timeout, "timeout") / 1_000_000)
+        try:
+            async with bound:
+                return await ask()
+        except TimeoutError:
+            if not bound.expired():  # the store's, not ours
+                raise
+            raise TimeoutError(self.unanswered(f"within {timeout}", key)) from None
+
+    async def _ask(
         self, run_id: str, signal: Any, payload: Any, key: str | None, path: str | None
     ) -> Any:
         engine = self._engine
@@ -216,10 +232,16 @@ class _Question:
     def _no_more(self, state: str) -> SignalLost:
         return SignalLost(self._signal_id, self._name, self._run_id, state)
 
-    def too_late(self, timeout: Duration, key: str | None) -> str:
-        if not self._signal_id:
+    @property
+    def is_sent(self) -> bool:
+        """Whether the store has said that it took the signal. If not, it may have taken it."""
+        return bool(self._signal_id)
+
+    def unanswered(self, when: str, key: str | None) -> str:
+        """What became of it, for who waits no longer: no answer came `when`, such as "within 5s"."""
+        if not self.is_sent:
             return (
-                f"nothing was heard of the store within {timeout}: the signal may or may not have been sent; with a "
+                f"nothing was heard of the store {when}: the signal may or may not have been sent; with a "
                 "key it is safe to ask again"
             )
         again = (
@@ -228,7 +250,7 @@ class _Question:
             else f"ask for it again with the same key, {key!r}"
         )
         return (
-            f"run {self._run_id!r} has not answered signal {self._name!r} within {timeout}; the signal was sent, and "
+            f"run {self._run_id!r} has not answered signal {self._name!r} {when}; the signal was sent, and "
             f"the reply may still come: {again}"
         )
 

@@ -528,19 +528,25 @@ class NotAuthenticated(PerdureError):
 class ScopeMissing(PerdureError):
     """Whoever asks may not do this: `scope` is what it takes."""
 
-    def __init__(self, name: str, scope: str, has: list[str]) -> None:
+    def __init__(self, name: str, scope: str, has: list[str], what: str = "this") -> None:
         self.name, self.scope, self.has = name, scope, has
         listed = ", ".join(has) or "none"
-        super().__init__(f"this needs the scope {scope!r}; {name!r} has: {listed}")
+        super().__init__(f"{what} needs the scope {scope!r}; {name!r} has: {listed}")
 
 
 class ServerFailed(PerdureError):
-    """The server met an error of its own. `error_id` is in its log."""
+    """The server met an error of its own. `error_id` is in its log; "" if it gave none.
 
-    def __init__(self, error_id: str) -> None:
-        self.error_id = error_id
+    None comes from what answers in its place, such as a proxy. `status` is HTTP's.
+    """
+
+    status: int = 500  # of one that an older server told
+
+    def __init__(self, error_id: str, reason: str | None = None, status: int = 500) -> None:
+        self.error_id, self.status = error_id, status
         super().__init__(
-            f"the server failed to answer; its log says why, under {error_id!r}. What was asked may have happened: "
+            reason
+            or f"the server failed to answer; its log says why, under {error_id!r}. What was asked may have happened: "
             "repeating it with the same key is safe"
         )
 

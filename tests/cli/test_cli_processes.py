@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -211,6 +211,69 @@ def test_a_server_with_many_open_streams_stops_in_time(tmp_path: Path, number: i
         assert one.count(("event: event", "event: item")[nth % 2]) == (16, 2)[nth % 2]
         assert one.endswith("\r\n\r\n"), "the last message is whole"
     assert "Traceback" not in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda one: one.name)
+def test_who_watches_or_waits_outlasts_a_server_that_comes_back(
+    tmp_path: Path, bare: Shell, number: int
+) -> None:
+    port = str(free_port())
+    serve = ("serve", "corner_shop:app", "--port", port)
+    there = Shell("--url", f"http://127.0.0.1:{port}")
+    lines = {
+        "result": ("runs", "result", "tea-1", "--timeout", f"{PATIENCE_S}s"),
+        "watch": ("runs", "watch", "tea-1"),
+        "tail": ("events", "tail", "stock.*", "-f", "-n", "0"),
+    }
+
+    def told(name: str) -> str:
+        return "".join((tmp_path / f"{name}.{one}").read_text() for one in ("out", "err"))
+
+    with ExitStack() as stack:
+        with staying(*serve, cwd=tmp_path) as server:
+            there("start", "decide", "-i", '"tea"', "--id", "tea-1")
+            waiting = {
+                name: stack.enter_context(writing(tmp_path / name, *there.where, *line))
+                for name, line in lines.items()
+            }
+            until(lambda: "waiting" in told("watch"))
+            # One that has begun to tail says nothing by itself.
+            until(lambda: there("events", "emit", "stock.arrived", "1") and told("tail"))
+            until(lambda: connections_to(int(port)) == len(lines))
+            server.ended(number)
+        until(lambda: all("waiting for it to come back" in told(one) for one in ("watch", "tail")))
+        assert waiting["result"].poll() is None, told("result")
+        with staying(*serve, cwd=tmp_path):
+            there("signal", "tea-1", "approve", "true")
+            there("events", "emit", "stock.arrived", "77")
+            assert waiting["result"].wait(PATIENCE_S) == 0, told("result")
+            assert waiting["watch"].wait(PATIENCE_S) == 0, told("watch")
+            until(lambda: "  77" in told("tail"))
+    assert told("result") == '"tea True"\n'
+    assert "tea-1  decide  completed\n" in told("watch")
+    assert "Traceback" not in (tmp_path / "log.txt").read_text()
+
+
+def connections_to(port: int) -> int:
+    """How many clients of this machine have one."""
+    rows = [one.split() for one in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(one[2].endswith(f":{port:04X}") and one[3] == "01" for one in rows)
+
+
+@contextmanager
+def writing(name: Path, *args: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command whose outputs are files of this name."""
+    with (
+        name.with_suffix(".out").open("wb") as out,
+        name.with_suffix(".err").open("wb") as err,
+        subprocess.Popen(
+            line_of(*args), env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 # --- dev ---

@@ -51,7 +51,9 @@ from perdure import (
     Unreachable,
 )
 from perdure.approvals import approval
+from perdure.client.wording import path_of
 from perdure.http import Token, create_app
+from perdure.http.routes import ROUTES, Route
 from perdure.model.limits import BadValue
 
 
@@ -627,3 +629,50 @@ async def test_a_client_that_is_not_open_or_has_no_address() -> None:
         await Client("http://localhost").runs()
     with pytest.raises(BadValue, match="address"):
         Client("localhost:80")
+
+
+@pytest.mark.parametrize("dots", [".", ".."])
+@pytest.mark.parametrize(
+    "route", [one for one in ROUTES if one.parameters], ids=lambda one: one.verb
+)
+def test_nothing_is_asked_for_at_another_place_than_was_said(route: Route, dots: str) -> None:
+    """A client of HTTP takes dots out of a path, with the part before them."""
+    for name in route.parameters:
+        given = dict.fromkeys(route.parameters, "x")
+        with pytest.raises(BadValue, match="means another place in every address"):
+            path_of(route, {**given, name: dots})
+
+
+async def test_an_id_of_dots_is_refused_and_none_near_it(both: Both) -> None:
+    for verbs in (both.app, both.client):
+        for dots in (".", ".."):
+            with pytest.raises(BadValue, match="run id"):
+                await verbs.start("fail", id=dots)
+            with pytest.raises(BadValue, match="run id"):
+                verbs.run(dots)
+    with pytest.raises(BadValue, match="signal_id"):
+        await both.client.signal_status("..")
+    for near in ("...", "..a", "a/../b"):
+        await both.client.start("fail", id=near)
+        assert (await both.client.run(near).info()).id == near
+
+
+async def test_a_status_that_is_none_is_answered_with_those_there_are(both: Both) -> None:
+    status: Any
+    for verbs in (both.app, both.client):
+        for status in ("bogus", ["ready", "bogus"]):
+            with pytest.raises(BadValue, match="status 'bogus' is none of: cancelled, completed, "):
+                await verbs.runs(status=status)
+    assert await both.client.runs(status=[]) == await both.app.runs(status=[])
+
+
+async def test_what_is_no_json_is_refused_with_what_would_have_its_type(both: Both) -> None:
+    client, what = both.client, object()
+    for sending, kind in (
+        (client.start("fail", what), "workflow"),
+        (client.signal("run", "note", what), "signal"),
+        (client.emit("stock.arrived", what), "topic"),
+        (client.put("jobs", what), "queue"),
+    ):
+        with pytest.raises(InvalidPayload, match=f"or the {kind} itself, which has the type"):
+            await sending

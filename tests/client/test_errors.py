@@ -53,6 +53,8 @@ def made(kind: type[PerdureError]) -> PerdureError:
             args.append(sample(hints[name]))
     if kind is errors.BadRequest:
         args[1] = 413
+    if kind is errors.ServerFailed:
+        args[2] = 502
     return kind(*args, **named)
 
 
@@ -105,3 +107,25 @@ def test_there_is_something_of_everything() -> None:
     assert {str, int, bool, list, tuple, datetime} <= shapes
     assert made(errors.RollbackFailed).failed == [(WORDS, WORDS)] * 2  # type: ignore[attr-defined]
     assert made(errors.AmbiguousSignal).paths == (WORDS, WORDS)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+async def test_an_answer_of_something_between_is_no_fault_of_the_request(status: int) -> None:
+    def lost(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(status, text="Internal Server Error")
+
+    async with Client("http://localhost", transport=httpx2.MockTransport(lost)) as client:
+        with pytest.raises(
+            errors.ServerFailed, match=f"{status} without a reason: Inter"
+        ) as raised:
+            await client.runs()
+    assert (raised.value.status, raised.value.error_id) == (status, "")
+
+
+async def test_what_something_between_refuses_is_a_request_that_is_none() -> None:
+    def refused(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(413, text="too large")
+
+    async with Client("http://localhost", transport=httpx2.MockTransport(refused)) as client:
+        with pytest.raises(errors.BadRequest, match="413 without a reason: too large"):
+            await client.emit("a.b")

@@ -1,12 +1,14 @@
 """A server that goes away and comes back: what waits or follows goes on, without end or hammering if it stays away."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 import uvicorn
 
@@ -19,12 +21,15 @@ from perdure import (
     NotAuthenticated,
     OutcomeUnknown,
     RunNotFound,
+    ServerFailed,
     Signal,
+    StoreRefused,
     Topic,
     Unreachable,
 )
 from perdure.client import transport
 from perdure.http import Token, create_app
+from perdure.http.problems import problem_of
 
 go = Signal("go", int)
 arrived = Topic("stock.arrived", int)
@@ -57,6 +62,7 @@ class Place:
         self.app, self.port = app, port
         self._api = create_app(app, tokens=())
         self.answers_by_others = 0  # so many requests are answered by something between
+        self.asked = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -80,6 +86,7 @@ class Place:
             await task
 
     async def _between(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.set()
         if not self.answers_by_others:
             return await self._api(scope, receive, send)
         self.answers_by_others -= 1
@@ -133,6 +140,117 @@ async def test_a_result_is_waited_for_across_a_restart(place: Place) -> None:
         async with place.open():
             await place.app.signal("one", go, 5)
             assert await task == 5
+
+
+def missed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[Unreachable]:
+    """Each time that a client does not find its server."""
+    found: asyncio.Queue[Unreachable] = asyncio.Queue()
+    unreachable = transport.Transport._unreachable
+
+    def told(self: transport.Transport, error: Exception) -> Unreachable:
+        found.put_nowait(unreachable(self, error))
+        return unreachable(self, error)
+
+    monkeypatch.setattr(transport.Transport, "_unreachable", told)
+    return found
+
+
+async def test_a_server_that_is_killed_while_it_holds_the_first_request_is_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    misses = missed(monkeypatch)
+    async with Client(place.url) as client:
+        await place.app.start("wait", id="one")
+        async with place.open():
+            task = asyncio.create_task(client.run("one").result(timeout="30s"))
+            await place.asked.wait()
+        assert (await misses.get()).sent
+        assert [(await misses.get()).sent for _ in range(3)] == [False] * 3
+        async with place.open():
+            await place.app.signal("one", go, 5)
+            assert await task == 5
+
+
+async def test_a_server_that_has_answered_the_client_before_is_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    misses = missed(monkeypatch)
+    async with Client(place.url) as client:
+        async with place.open():
+            run = await client.start("wait", id="one")
+        task = asyncio.create_task(run.result(timeout="30s"))
+        await misses.get()
+        async with place.open():
+            await place.app.signal("one", go, 5)
+            assert await task == 5
+
+
+class Between:
+    """Something between the client and a server: it answers what it is told to, each after so long."""
+
+    def __init__(self, *answers: tuple[int, str]) -> None:
+        self._answers = iter(answers)
+        self.held_s = 0.0
+        self.asked = 0
+
+    async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked += 1
+        await asyncio.sleep(self.held_s)
+        status, text = next(self._answers)
+        return httpx2.Response(status, text=text)
+
+    def client(self) -> Client:
+        return Client("http://localhost", transport=httpx2.MockTransport(self))
+
+
+RUNNING = '{"id": "one", "status": "waiting", "ended": false}'
+ENDED = '{"id": "one", "status": "completed", "ended": true, "output": 5}'
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_proxy_that_loses_its_server_in_the_midst_is_asked_again(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_held_s_min", 0.05)
+    between = Between((status, "gone"), (502, "gone"), (200, ENDED))
+    between.held_s = 0.1
+    async with between.client() as client:
+        assert await client.run("one").result(timeout="30s") == 5
+
+
+async def test_a_proxy_that_finds_no_server_at_all_is_believed_at_once() -> None:
+    async with Between((502, "gone"), (200, ENDED)).client() as client:
+        with pytest.raises(ServerFailed, match="502"):
+            await client.run("one").result(timeout="30s")
+
+
+async def test_a_server_that_is_about_to_stop_is_not_hammered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It no longer holds what it is asked, and answers at once that there is nothing yet."""
+    monkeypatch.setattr(transport, "_again_s", 0.1)
+    between = Between(*[(200, RUNNING)] * 1000)
+    async with between.client() as client:
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.5s"):
+            await client.run("one").result(timeout="0.5s")
+    assert 2 <= between.asked <= 7
+
+
+async def test_to_wait_for_a_server_takes_no_longer_than_was_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "_again_s", 60.0)
+    monkeypatch.setattr(transport, "_held_s_min", 0.0)
+    async with asyncio.timeout(20), Between(*[(502, "gone")] * 9).client() as client:
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.2s"):
+            await client.run("one").result(timeout="0.2s")
+
+
+async def test_a_store_that_somebody_has_to_see_to_is_not_waited_for() -> None:
+    refused = json.dumps(msgspec.to_builtins(problem_of(StoreRefused("the disk is full"))))
+    async with Between((200, RUNNING), (503, refused)).client() as client:
+        with pytest.raises(StoreRefused, match="disk is full"):
+            await client.run("one").result(timeout="30s")
 
 
 async def test_a_server_that_was_never_there_is_told_at_once(place: Place) -> None:

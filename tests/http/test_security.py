@@ -325,4 +325,15 @@ async def test_who_decides_is_who_asks() -> None:
         answer = await found.http.request(route.method, path, json=body, headers=bearer("signal"))
         assert answer.status_code == 403
         assert answer.json()["error"] == "NotAllowed"
+        for others, whom in (
+            ({"by": "anna"}, "to answer for 'anna'"),
+            ({"groups": ["board"]}, "to answer for groups of others"),
+        ):
+            answer = await found.http.request(
+                route.method, path, json={**body, **others}, headers=bearer("signal")
+            )
+            assert answer.status_code == 403
+            problem = answer.json()
+            assert problem["error"] == "ScopeMissing" and problem["facts"]["scope"] == "operate"
+            assert problem["detail"] == f"{whom} needs the scope 'operate'; 'signal' has: signal"
         assert await found.app.run("asking").status() == "waiting"

@@ -69,6 +69,19 @@ def test_a_run_id_may_hold_path_marks() -> None:
         check_run_id("x" * 257)
 
 
+@pytest.mark.parametrize("dots", [".", ".."])
+def test_what_no_address_can_hold_is_no_name_and_no_run_id(dots: str) -> None:
+    class Text(str): ...
+
+    for text in (dots, Text(dots)):
+        with pytest.raises(BadValue, match="means another place in every address"):
+            check_run_id(text)
+        with pytest.raises(BadValue, match="means another place in every address"):
+            check_name("queue", text)
+    for near in (f"{dots}a", f"a{dots}", "..."):
+        assert check_run_id(near) == check_name("queue", near) == near
+
+
 def test_a_subclass_of_str_becomes_a_plain_str() -> None:
     class Name(str): ...
 

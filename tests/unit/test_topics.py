@@ -30,7 +30,7 @@ def test_a_good_topic_is_returned_as_it_is(topic: str) -> None:
         ("", "is empty"),
         (None, "is a NoneType"),
         (7, "is a int"),
-        (".", "empty segment"),
+        (".", "another place"),
         ("order.", "empty segment"),
         (".order", "empty segment"),
         ("order..paid", "empty segment"),

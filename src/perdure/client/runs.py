@@ -79,9 +79,10 @@ class RemoteRun(Generic[R_co]):
         left_s = None if timeout is None else parse_duration(timeout, "timeout") / 1_000_000
         loop = asyncio.get_running_loop()
         until = None if left_s is None else loop.time() + left_s
-        patience = Patience()
+        patience = Patience(known=self._client._has_met, until=until)
         while True:
             wait_s = held_s if until is None else min(held_s, max(0.0, until - loop.time()))
+            patience.tries()
             try:
                 ended: wire.Ended = await self._client._call(
                     "result", run_id=self.run_id, wait=f"{wait_s:.3f}"
@@ -92,6 +93,7 @@ class RemoteRun(Generic[R_co]):
                 patience.met()
                 if ended.ended:
                     return self._result_of(ended)
+                await patience.rest(wait_s)
             if until is not None and loop.time() >= until:
                 raise TimeoutError(
                     f"run {self.run_id!r} has not ended within {timeout}; it goes on: ask for its status, or wait "

@@ -158,7 +158,7 @@ class Telling(Transport):
     ) -> Taken: ...
     async def put(self, queue: Any, payload: Any = None, *, key: str | None = None) -> Taken:
         """Put an item into a queue: Delivered to the run that waits longest, else Queued until one takes it."""
-        item = json_field(queue, f"the payload of queue {name_of(queue)!r}", payload)
+        item = json_field(queue, f"the payload of queue {name_of(queue)!r}", payload, "queue")
         taken: Taken = await self._call("put", queue=name_of(queue), payload=item, key=key)
         return taken
 

@@ -3,10 +3,10 @@
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,7 +21,7 @@ from perdure.client.wording import (
     read_answer,
     read_end,
 )
-from perdure.errors import BadRequest, NotRunning, PerdureError, Unreachable
+from perdure.errors import BadRequest, NotRunning, PerdureError, StoreRefused, Unreachable
 from perdure.http import wire
 from perdure.http.problems import Problem, error_of, read_problem, status_of
 from perdure.http.routes import BY_VERB, Route
@@ -33,6 +33,8 @@ from perdure.views import (
     Page,
 )
 
+T = TypeVar("T")
+
 # How long the server holds a request for the end of a run, well within what proxies endure; then we ask again.
 held_s = 25
 # Between two tries to go on where a connection broke: twice as long each time, up to this.
@@ -40,6 +42,8 @@ _again_s = 1.0
 _again_s_max = 15.0
 # For how long a server that was there may be away: as long as one is replaced, or its store fails over.
 _away_s_max = 120.0
+# An answer that took longer was held by a server, whoever has told it.
+_held_s_min = 1.0
 # What goes away by itself: a server starts or stops, has too much to do, or something before it misses it.
 _passing = frozenset({429, 502, 503, 504})
 # Of a stream: quiet for longer than the server's own signs of life means that it is gone.
@@ -63,6 +67,7 @@ class Transport:
         self._timeout_s = parse_duration(timeout, "timeout") / 1_000_000
         self._transport = transport
         self._http: Any = None
+        self._has_met = False  # the server was there: it has answered
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -117,7 +122,9 @@ class Transport:
         if route.at_length:
             return await self._at_length(route, path, body)
         query = fields if route.body is None else {}
-        return read_answer(route, await self._sent(route, path, query, body, held_s=held_s))
+        told = read_answer(route, await self._sent(route, path, query, body, held_s=held_s))
+        self._has_met = True
+        return told
 
     async def _sent(
         self,
@@ -162,16 +169,19 @@ class Transport:
     @contextmanager
     def _told_of(self, route: Route) -> Iterator[None]:
         """What a connection that fails means for what was asked."""
-        httpx = needed_httpx()
         try:
             yield
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from error
-        except httpx.TransportError as error:
-            reason = str(error) or type(error).__name__
-            if route.method == "GET":
-                raise Unreachable(self.url, reason, sent=True) from error
-            raise lost(route, f"{self.url}: {reason}") from error
+        except needed_httpx().TransportError as error:
+            away = self._unreachable(error)
+            if route.method == "GET" or not away.sent:
+                raise away from error
+            raise lost(route, f"{self.url}: {away.reason}") from error
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        httpx = needed_httpx()
+        unsent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+        reason = str(error) or type(error).__name__
+        return Unreachable(self.url, reason, sent=not isinstance(error, unsent))
 
     def _open(self) -> Any:
         if self._http is None:
@@ -184,9 +194,10 @@ class Transport:
         self, route: Route, path: str, query: dict[str, Any], after: int | None
     ) -> AsyncGenerator[tuple[str, bytes], None]:
         """What a stream tells, across connections that break, until it says that it has ended."""
-        patience = Patience()
+        patience = Patience(known=self._has_met)
         while True:
             self._open()
+            patience.tries()
             try:
                 async with self._connected(path, query, after) as events:
                     patience.met()
@@ -220,38 +231,97 @@ class Transport:
         ) as error:  # no stream, or not one of ours: the next will be none either
             raise BadRequest(f"{self.url} does not send a stream of events: {error}") from error
         except httpx.TransportError as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from error
+            raise self._unreachable(error) from error
 
 
 class Patience:
-    """Of one who waits for something of a server: it may go away and come back, but it must have been there."""
+    """Of one who waits for something of a server: it may go away and come back, but it must have been there.
 
-    def __init__(self) -> None:
-        self._is_known = False
+    `known`: it has answered before. Nothing is waited for beyond `until`, by the clock of the loop.
+    """
+
+    def __init__(self, *, known: bool = False, until: float | None = None) -> None:
+        self._is_known = known
+        self._until = until
+        self._tried_at = 0.0
         self._away_since: float | None = None
         self._pause_s = _again_s
+
+    def tries(self) -> None:
+        """A try begins."""
+        self._tried_at = _now()
 
     def met(self) -> None:
         """The server has answered."""
         self._is_known, self._away_since, self._pause_s = True, None, _again_s
 
-    async def outlast(self, error: PerdureError | TimeoutError) -> None:
-        """Let some time pass before the next try; raises the error if it will not go away, or has not for too long."""
-        now = asyncio.get_running_loop().time()
+    async def outlast(
+        self,
+        error: PerdureError | TimeoutError,
+        away: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """Let some time pass before the next try; raises the error if it will not go away, or has not for too long.
+
+        Calls `away` when a server begins to be missed.
+        """
+        now = _now()
+        is_new = self._away_since is None
         since = self._away_since = now if self._away_since is None else self._away_since
-        if not (self._knows(error) and _is_passing(error)) or now - since > _away_s_max:
+        self._is_known = self._is_known or _was_there(error, now - self._tried_at)
+        if not (self._is_known and _is_passing(error)) or now - since > _away_s_max:
             raise error
-        await asyncio.sleep(self._pause_s)
+        if is_new:
+            away(error)
+        await self._sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _again_s_max)
 
-    def _knows(self, error: PerdureError | TimeoutError) -> bool:
-        return self._is_known or (isinstance(error, Unreachable) and error.sent)
+    async def rest(self, wait_s: float) -> None:
+        """After an answer that tells of nothing yet: one that was to be held so long, and was not, is a server's that
+        is about to stop, and it would answer the next likewise."""
+        if _now() - self._tried_at < wait_s / 2:
+            await self._sleep(_again_s)
+
+    async def through(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        away: Callable[[Exception], None] = lambda error: None,
+    ) -> T:
+        """What it gives, asked for until it gives something."""
+        while True:
+            self.tries()
+            try:
+                found = await ask()
+            except (PerdureError, TimeoutError) as error:
+                await self.outlast(error, away)
+            else:
+                self.met()
+                return found
+
+    async def _sleep(self, pause_s: float) -> None:
+        left_s = pause_s if self._until is None else self._until - _now()
+        await asyncio.sleep(max(0.0, min(pause_s, left_s)))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _was_there(error: PerdureError | TimeoutError, took_s: float) -> bool:
+    """Whether what went wrong shows that there was a server: what was sent has reached one.
+
+    A proxy answers at once for one that it does not find; what it has held before, it held for a server.
+    """
+    if isinstance(error, Unreachable):
+        return error.sent
+    return took_s >= _held_s_min
 
 
 def _is_passing(error: PerdureError | TimeoutError) -> bool:
     match error:
         case Unreachable() | TimeoutError():
             return True
+        case StoreRefused():  # else somebody has to see to it first
+            return error.passing
         case _:
             return status_of(error) in _passing
 

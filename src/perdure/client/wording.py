@@ -24,7 +24,7 @@ from perdure.model import limits
 from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.codec.text import plain_text
 from perdure.model.events import Cause, Event
-from perdure.model.limits import BadValue, shown
+from perdure.model.limits import BadValue, check_addressable, shown
 from perdure.registry import Workflow
 from perdure.views import (
     Refused,
@@ -42,7 +42,7 @@ def workflow_fields(workflow: Any, args: tuple[Any, ...]) -> dict[str, Any]:
         text, _ = encoded_input(workflow, args)
         return {"workflow": workflow.name, "input": msgspec.Raw(text.encode())}
     what = f"the input of workflow {workflow!r}"
-    return {"workflow": workflow, "input": json_field(None, what, list(args))}
+    return {"workflow": workflow, "input": json_field(None, what, list(args), "workflow")}
 
 
 def called_fields(workflow: Any, args: tuple[Any, ...], version: int | None) -> dict[str, Any]:
@@ -61,17 +61,18 @@ def codec_of(workflow: Any) -> Codec:
 
 def signal_fields(signal: Any, payload: Any) -> dict[str, Any]:
     what = f"the payload of signal {name_of(signal)!r}"
-    return {"signal": name_of(signal), "payload": json_field(signal, what, payload)}
+    return {"signal": name_of(signal), "payload": json_field(signal, what, payload, "signal")}
 
 
-def json_field(channel: Any, what: str, payload: Any) -> msgspec.Raw:
-    """A payload by the type of its signal, topic or queue; of a mere name it must be JSON as it stands."""
+def json_field(channel: Any, what: str, payload: Any, kind: str) -> msgspec.Raw:
+    """A payload by the type of its signal, topic or queue; of a mere name of one of this kind it must be JSON as it
+    stands."""
     if isinstance(channel, Signal | Topic | Queue):
         return msgspec.Raw(encoded_payload(channel.codec, what, payload).encode())
     text = plain_text(payload)
     if text is None:
-        needs = "it holds what JSON has not, or is too large; give the signal, topic or queue with its type"
-        raise InvalidPayload(what, [needs])
+        needs = f"give plain JSON, or the {kind} itself, which has the type"
+        raise InvalidPayload(what, [f"it holds what JSON has not, or is too large; {needs}"])
     return msgspec.Raw(text)
 
 
@@ -87,7 +88,9 @@ def fact_fields(fact: Fact) -> dict[str, Any]:
         cause = cause.event_id
     given = {
         "topic": name_of(topic),
-        "payload": json_field(topic, f"the payload of topic {name_of(topic)!r}", fact.payload),
+        "payload": json_field(
+            topic, f"the payload of topic {name_of(topic)!r}", fact.payload, "topic"
+        ),
         "entity": fact.entity,
         "key": fact.key,
         "event_id": fact.event_id,
@@ -115,6 +118,7 @@ def path_of(route: Route, given: dict[str, Any]) -> str:
         value = given.pop(name)
         if not isinstance(value, str) or not value:
             raise BadValue(name, value, "is no text")
+        check_addressable(name, value)  # it would be asked for elsewhere
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
     return path
 
@@ -183,8 +187,6 @@ def media_type(answer: Any) -> str:
 
 def _raised(route: Route, answer: Any) -> Exception:
     error = read_problem(answer.content, answer.status_code)
-    if not isinstance(error, BadRequest):
-        return error
     if media_type(answer) == CONTENT_TYPE:
         return _as_raised(error)
     if answer.status_code >= 500 and route.method != "GET":

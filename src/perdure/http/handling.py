@@ -15,9 +15,10 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.app import App
-from perdure.errors import NotAllowed, PerdureError, RunNotFound, StoreRefused
+from perdure.errors import OutcomeUnknown, PerdureError, RunNotFound, ScopeMissing, StoreRefused
 from perdure.handle import RunHandle
 from perdure.http import wire
+from perdure.http.holding import Stopping, unless_stopping
 from perdure.http.problems import problem_of
 from perdure.http.routes import Route
 from perdure.http.security import Principal
@@ -25,7 +26,7 @@ from perdure.inputs import Fact, checked_limit
 from perdure.ledger import cloudevents
 from perdure.model import limits
 from perdure.model.duration import parse_duration
-from perdure.model.limits import BadValue, check_name
+from perdure.model.limits import BadValue, check_name, shown
 from perdure.model.status import TERMINAL
 from perdure.views import Page, Refused, ScheduleInfo, StreamItem, failure_of
 
@@ -138,8 +139,8 @@ async def _result(app: App, call: Call) -> Any:
     handle = app.run(run_id)
     if wait_us:
         try:
-            await handle.result(timeout=timedelta(microseconds=wait_us))
-        except (TimeoutError, PerdureError):
+            await unless_stopping(handle.result(timeout=timedelta(microseconds=wait_us)))
+        except (TimeoutError, PerdureError, Stopping):
             pass  # what became of it is told below; one that is not there too
     run = await app._engine().store.run(handle.id)
     if run is None:
@@ -240,13 +241,19 @@ def _or_problem(outcome: Any) -> Any:
 async def _ask(app: App, call: Call) -> Any:
     given = _given(call.body)
     wait_us = _held_for(given.pop("timeout", "30s"), "timeout")
-    reply = await app.ask(
+    question = app._question()
+    asking = question.ask(
         call.path["run_id"],
         given.pop("signal"),
         given.pop("payload"),
         timeout=timedelta(microseconds=wait_us),
         **given,
     )
+    try:
+        reply = await unless_stopping(asking)
+    except Stopping:
+        why = question.unanswered("before this server was told to stop", given.get("key"))
+        raise (TimeoutError(why) if question.is_sent else OutcomeUnknown(why)) from None
     return wire.Value(_written(app, reply))
 
 
@@ -267,7 +274,8 @@ async def _decide(app: App, call: Call) -> Any:
     by = given.pop("by", me.name)
     groups = given.pop("groups", list(me.groups) if by == me.name else [])
     if not me.may("operate") and (by != me.name or not set(groups) <= set(me.groups)):
-        raise NotAllowed(by, (me.name, *(f"group:{one}" for one in me.groups)))
+        whom = shown(by) if by != me.name else "groups of others"
+        raise ScopeMissing(me.name, "operate", sorted(me.scopes), f"to answer for {whom}")
     return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)
 
 

@@ -89,7 +89,7 @@ _decode = msgspec.json.Decoder(Problem).decode
 
 def status_of(error: PerdureError) -> int:
     """The HTTP status that an error is told with."""
-    if isinstance(error, errors.BadRequest):
+    if isinstance(error, errors.BadRequest | errors.ServerFailed):
         return error.status
     for kind in type(error).__mro__:
         if kind in _statuses:
@@ -146,7 +146,10 @@ def read_problem(content: bytes, status: int) -> PerdureError:
         return error_of(_decode(content))
     except msgspec.MsgspecError:
         shown = content[:200].decode(errors="replace")
-        return errors.BadRequest(f"the server answered {status} without a reason: {shown}", status)
+        reason = f"the server answered {status} without a reason: {shown}"
+        if status >= 500:  # nothing says that the request was at fault
+            return errors.ServerFailed("", reason, status)
+        return errors.BadRequest(reason, status)
 
 
 def _fact(name: str, value: Any) -> Any:

@@ -5,8 +5,9 @@ done by then. Paths are taken as they were sent: an id may hold a slash, and sta
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, get_args, get_origin
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -21,6 +22,7 @@ from perdure.model import limits
 from perdure.model.limits import BadValue, check_body, shown
 
 KEY_HEADER: Final = "idempotency-key"
+_field: Final = re.compile(r"\.(\w+)")
 _flags: Final = {"true": True, "false": False}
 
 
@@ -166,9 +168,32 @@ def _converted(value: Any, kind: type[wire.Sent], where: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"{where} does not fit: {error}") from None
+        raise BadRequest(f"{where} does not fit: {error}{_choices(str(error), kind)}") from None
     except RecursionError:
         raise BadRequest(f"{where} nests too deep") from None
+
+
+def _choices(words: str, kind: type[wire.Sent]) -> str:
+    """What there is to choose from, where something else was given: the error names only its place."""
+    if not words.startswith("Invalid enum value"):
+        return ""
+    hint: Any = kind
+    for name in _field.findall(words.rpartition(" - at `$")[2]):
+        structs = [one for one in _parts(hint) if hasattr(one, "__struct_fields__")]
+        found = (one for struct in structs for one in msgspec.structs.fields(struct))
+        hint = next((one.type for one in found if one.encode_name == name), None)
+    listed = [
+        value for one in _parts(hint) if get_origin(one) is Literal for value in get_args(one)
+    ]
+    return f"; it is one of: {', '.join(map(str, listed))}" if listed else ""
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """A type, and those that it is made of."""
+    yield hint
+    if get_origin(hint) is not Literal:
+        for one in get_args(hint):
+            yield from _parts(one)
 
 
 def _with_key(body: Any, route: Route, headers: Mapping[str, str]) -> Any:

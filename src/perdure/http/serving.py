@@ -1,7 +1,8 @@
 """The HTTP API on a port of its own: listens, serves until it is told to stop, and stops in time.
 
-Beyond this machine it listens only if it can know who asks. Streams that are open when it is to stop are ended, and
-whatever is not done after two seconds more is cut off: clients come back where they were. Needs `perdure[server]`.
+Beyond this machine it listens only if it can know who asks. When it is to stop, streams that are open are ended and
+requests that are held are answered; whatever is not done after two seconds more is cut off: clients come back where
+they were. Needs `perdure[server]`.
 """
 
 import asyncio
@@ -133,7 +134,7 @@ async def _until(server: _Server, bound: socket.socket, stop: asyncio.Event) -> 
     finally:
         stopping.cancel()
         server.should_exit = True
-        # Streams hear of the end of the server by this flag, which is one for the process.
+        # Streams and held requests hear of the end of the server by this flag, which is one for the process.
         AppStatus.should_exit = True
         try:
             await serving

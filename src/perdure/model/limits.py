@@ -335,7 +335,9 @@ codecs_kept_max = 4096
 
 # Parts of a path: `scope/name#2`, and `!` marks the engine's own entries.
 _path_marks = "/#!"
-_plain_name = re.compile(r"[A-Za-z0-9_.:@+-]{1,256}")
+_plain_name = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.:@+-]{1,256}")
+# What stands for a place in a path, and not for itself, wherever addresses are read: no encoding protects it.
+_dots: Final = (".", "..")
 _shown_chars_max = 80
 
 
@@ -368,10 +370,12 @@ def storable(text: str) -> str:
 
 
 def check_name(kind: str, value: object) -> str:
-    """A name of a workflow, step, signal, queue...: it forms paths, so `/ # !` are refused."""
+    """A name of a workflow, step, signal, queue...: it forms paths, so `/ # !` are refused, and `.` and `..`."""
     if type(value) is str and _plain_name.fullmatch(value):
         return value
-    name = _check_text(f"{kind} name", value, name_bytes_max, "name_bytes_max")
+    name = check_addressable(
+        f"{kind} name", _check_text(f"{kind} name", value, name_bytes_max, "name_bytes_max")
+    )
     for mark in _path_marks:
         if mark in name:
             raise BadValue(
@@ -385,7 +389,18 @@ def check_name(kind: str, value: object) -> str:
 def check_run_id(value: object) -> str:
     if type(value) is str and _plain_name.fullmatch(value):
         return value
-    return _check_text("run id", value, run_id_bytes_max, "run_id_bytes_max")
+    return check_addressable(
+        "run id", _check_text("run id", value, run_id_bytes_max, "run_id_bytes_max")
+    )
+
+
+def check_addressable(what: str, text: str) -> str:
+    """What may stand in an address of the HTTP API, as one part of its path."""
+    if text in _dots:
+        raise BadValue(
+            what, text, "means another place in every address; give it a name of letters"
+        )
+    return text
 
 
 def check_key(value: object) -> str:

@@ -1,11 +1,13 @@
 """`perdure events`: the ledger, as it is and as it grows; facts put on it; a window of it fired anew."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command, group
+from perdure.cli.commands.watching import away
 from perdure.cli.paging import After, All, Limit, show_pages
 from perdure.cli.showing import Column, cell, short
 from perdure.errors import LedgerRewound
@@ -87,14 +89,21 @@ async def tail(
     every_s: values.Every = "500ms",
 ) -> None:
     """The newest events, and with -f those that come, a line each."""
+    # Not above: what only prints help needs no client.
+    from perdure.client.transport import Patience
+
     last = await _last(scene)
     shown = await _newest(scene, pattern, entity, last, count) if count else []
     for one in shown:
         _tell(scene, one)
     seen = encode_cursor(last)
+    patience = Patience(known=True)
     while follow:
-        page = await scene.verbs.events(
-            pattern, entity=entity, after=seen, limit=limits.page_rows_max
+        page = await patience.through(
+            partial(
+                scene.verbs.events, pattern, entity=entity, after=seen, limit=limits.page_rows_max
+            ),
+            partial(away, scene),
         )
         for one in page:
             _tell(scene, one)

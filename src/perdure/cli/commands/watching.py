@@ -6,6 +6,7 @@ change elsewhere.
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, nullcontext
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -75,14 +76,23 @@ class _Screen:
 
 
 async def _looks(scene: Scene, every_s: float, look: Any) -> AsyncIterator[Any]:
-    """What a look gives, whenever that is something else."""
-    seen: Any = None
+    """What a look gives, whenever that is something else; a server that goes away meanwhile is waited for."""
+    from perdure.client.transport import (
+        Patience,
+    )  # not above: what only prints help needs no client
+
+    patience, seen = Patience(), None
     while True:
-        now = await look()
+        now = await patience.through(look, partial(away, scene))
         if now != seen:
             seen = now
             yield now
         await scene.out.pause(every_s)
+
+
+def away(scene: Scene, error: Exception) -> None:
+    """Said once: what is shown would seem to have stopped otherwise."""
+    scene.out.note(f"perdure: {error}; waiting for it to come back")
 
 
 # --- all ---
