@@ -154,6 +154,7 @@ QUERIES = [
     get("a limit too high", "/runs?limit=100000", 422, "page_rows_max"),
     get("no status", "/runs?status=dancing", 400, "dancing"),
     get("no cursor", "/runs?after=zzz", 422, "cursor"),
+    get("a cursor with a zero byte", "/runs?after=5b312c225c7530303030225d", 422, "cursor"),
     get("a cursor of something else", "/runs?after=5b5d", 422, "cursor"),
     get("no time", "/runs?created_from=yesterday", 400, "created_from"),
     get("an entity of no form", "/timeline?entity=order", 422, "type/id"),

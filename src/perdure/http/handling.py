@@ -18,7 +18,7 @@ from perdure.app import App
 from perdure.errors import NotAllowed, PerdureError, RunNotFound, StoreRefused
 from perdure.handle import RunHandle
 from perdure.http import wire
-from perdure.http.problems import problem_of
+from perdure.http.problems import told_problem_of
 from perdure.http.routes import Route
 from perdure.http.security import Principal
 from perdure.inputs import Fact, checked_limit
@@ -226,7 +226,7 @@ def _not_too_many(what: str, several: list[Any]) -> list[Any]:
 
 def _or_problem(outcome: Any) -> Any:
     if isinstance(outcome, Refused):
-        return wire.Refused(problem_of(outcome.error))
+        return wire.Refused(told_problem_of(outcome.error))
     return outcome
 
 

@@ -290,7 +290,7 @@ def _json(content: bytes, status: int) -> Response:
 
 def told(error: PerdureError, show: Redacting | None = None) -> Response:
     """An error as its problem."""
-    problem = problems.problem_of(error)
+    problem = problems.told_problem_of(error)
     if show is not None:
         problem = show.shown(problem)
     headers = dict(HEADERS)

@@ -24,7 +24,7 @@ from perdure.errors import CursorTooOld, LedgerRewound, Overloaded, PerdureError
 from perdure.following import hears
 from perdure.http import wire
 from perdure.http.handling import Call, item_line
-from perdure.http.problems import problem_of
+from perdure.http.problems import told_problem_of
 from perdure.http.routes import Route
 from perdure.inputs import checked_position
 from perdure.model import limits
@@ -271,7 +271,7 @@ async def _sent(messages: AsyncIterator[Message], show: Shown) -> AsyncIterator[
                 yield ServerSentEvent(data=show(value).decode(), event=name, id=id)
     except PerdureError as error:
         # The status is sent by now: the reason goes as the last message.
-        yield ServerSentEvent(data=show(problem_of(error)).decode(), event="problem")
+        yield ServerSentEvent(data=show(told_problem_of(error)).decode(), event="problem")
 
 
 async def _follow(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:

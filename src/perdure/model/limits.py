@@ -367,6 +367,16 @@ def storable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
 
 
+def is_storable(text: str, bytes_max: int) -> bool:
+    """Whether a text may be an id, a name or a path of a row, or nothing: stores choke on what cannot."""
+    if text.isascii() and text.isprintable():
+        return len(text) <= bytes_max
+    try:
+        return len(text.encode()) <= bytes_max and not any(map(_is_control, text))
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+
+
 def check_name(kind: str, value: object) -> str:
     """A name of a workflow, step, signal, queue...: it forms paths, so `/ # !` are refused."""
     if type(value) is str and _plain_name.fullmatch(value):
@@ -501,9 +511,12 @@ def _check_text(what: str, value: object, bytes_max: int, bound: str) -> str:
 
 
 def _refuse_control(what: str, value: str) -> None:
-    for character in value:
-        if unicodedata.category(character) in ("Cc", "Zl", "Zp"):
-            raise BadValue(what, value, f"holds the control character {character!r}; remove it")
+    for character in filter(_is_control, value):
+        raise BadValue(what, value, f"holds the control character {character!r}; remove it")
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
 
 
 # A valid text this short cannot nest deeper than half its bytes.
