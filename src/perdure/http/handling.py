@@ -20,10 +20,11 @@ from perdure.handle import RunHandle
 from perdure.http import wire
 from perdure.http.problems import told_problem_of
 from perdure.http.routes import Route
-from perdure.http.security import Principal
+from perdure.http.security import Principal, group_name
 from perdure.inputs import Fact, checked_limit
 from perdure.ledger import cloudevents
 from perdure.model import limits
+from perdure.model.approvals import GROUP
 from perdure.model.duration import parse_duration
 from perdure.model.limits import BadValue, check_name
 from perdure.model.status import TERMINAL
@@ -250,9 +251,10 @@ async def _decide(app: App, call: Call) -> Any:
     """As whoever asks; to speak for others takes the scope of one who operates."""
     given = _given(call.body)
     me = call.principal
-    by, groups = given.pop("by", me.name), given.pop("groups", list(me.groups))
-    if not me.may("operate") and (by != me.name or not set(groups) <= set(me.groups)):
-        raise NotAllowed(by, (me.name, *(f"group:{one}" for one in me.groups)))
+    mine = list(map(group_name, me.groups))
+    by, groups = given.pop("by", me.name), given.pop("groups", mine)
+    if not me.may("operate") and (by != me.name or not set(map(group_name, groups)) <= set(mine)):
+        raise NotAllowed(by, (me.name, *(f"{GROUP}{one}" for one in mine)))
     return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)
 
 
