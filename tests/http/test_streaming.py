@@ -415,3 +415,17 @@ async def test_who_begins_far_back_is_told_on_the_way(monkeypatch: pytest.Monkey
         assert [name for name, _, _ in told] == ["position"] * 3
         assert [int(id or "") for _, id, _ in told] == [200, 400, 500]
         await found.aclose()  # type: ignore[attr-defined]
+
+
+async def test_those_who_join_at_once_cannot_pass_the_bound_on_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where a read takes its time, all of them have asked before the first one is in."""
+    monkeypatch.setattr(limits, "http_watched_runs_max", 3)
+    async with shop(f"sqlite:///{tmp_path}/shop.db") as app:
+        feed = Feed(app)
+        readers = [feed.follow(Wish(None, None), None, (f"{n}a", f"{n}b")) for n in range(5)]
+        began = await asyncio.gather(*(anext(one) for one in readers), return_exceptions=True)
+        assert [isinstance(one, Overloaded) for one in began].count(True) == 4
+        for one in readers:
+            await one.aclose()  # type: ignore[attr-defined]

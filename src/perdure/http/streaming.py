@@ -162,12 +162,12 @@ class Feed:
 
     async def _join(self, engine: Engine, reader: _Reader) -> int:
         """From this position on the reader hears of everything."""
+        _, newest = await engine.store.span()
+        # Nothing is awaited from here on: of several who find that nobody reads along, one begins, and all are counted.
         watched = {run_id for one in (*self._readers, reader) for run_id in one.runs}
         if len(watched) > limits.http_watched_runs_max:
             most = f"{limits.http_watched_runs_max} runs (http_watched_runs_max)"
             raise Overloaded(f"the streams of this server watch {most} already; try again later")
-        _, newest = await engine.store.span()
-        # Nothing is awaited from here on: of several who find that nobody reads along, one begins.
         if self._task is None or self._task.done():
             self._position, self._seen = newest, {}
             self._task = asyncio.create_task(self._read_along(engine), name="perdure-http-feed")
