@@ -70,10 +70,16 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None
     created: bool = False  # 201 if it made something that was not there
     keyed: bool = False
+    settles: bool = False  # a POST that may come twice: it says how a thing is to be, or its sender's own ids count
     streams: bool = False  # the answer is a stream of events
     plain: bool = False  # the answer is text
     may_be_nothing: bool = False  # 204 if there was nothing to do
     body_bytes_max: int = limits.http_body_bytes_max
+
+    @property
+    def takes_no_key(self) -> bool:
+        """Whether it would do twice what comes twice, and cannot be kept from it by a key."""
+        return self.method == "POST" and not self.keyed and not self.settles
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -266,6 +272,7 @@ def _runs() -> list[Route]:
                 on="run",
                 body=wire.Reason,
                 answer=wire.Value[Status],
+                settles=True,
             )
             for verb, says in (
                 ("cancel", "Ask a run, and its children, to stop; its code may clean up"),
@@ -282,6 +289,7 @@ def _runs() -> list[Route]:
             scope="operate",
             on="run",
             answer=wire.Value[Status],
+            settles=True,
         ),
         Route(
             verb="retry",
@@ -483,6 +491,7 @@ def _ledger() -> list[Route]:
             on="own",
             answer=wire.Listing[wire.ToldOrNot],
             body_bytes_max=limits.cloudevents_bytes_max,
+            settles=True,
         ),
         Route(
             verb="events",
@@ -608,6 +617,7 @@ def _readers() -> list[Route]:
             says="Let a consumer read no further",
             scope="operate",
             body=wire.Reason,
+            settles=True,
         ),
         Route(
             verb="resume_consumer",
@@ -616,6 +626,7 @@ def _readers() -> list[Route]:
             group="readers",
             says="Let a paused consumer read on",
             scope="operate",
+            settles=True,
         ),
         Route(
             verb="rewind",
@@ -740,6 +751,7 @@ def _readers() -> list[Route]:
             says="Switch a subscription on or off",
             scope="operate",
             body=wire.Switch,
+            settles=True,
         ),
     ]
 
@@ -786,6 +798,7 @@ def _calendars() -> list[Route]:
             says="Let a schedule start nothing until it is resumed",
             scope="operate",
             body=wire.Reason,
+            settles=True,
         ),
         Route(
             verb="resume_schedule",
@@ -794,6 +807,7 @@ def _calendars() -> list[Route]:
             group="schedules",
             says="Let a paused schedule go on with its next tick",
             scope="operate",
+            settles=True,
         ),
         Route(
             verb="trigger",
@@ -841,6 +855,7 @@ def _calendars() -> list[Route]:
             says="Set the limits of a pool back to what code declares",
             scope="operate",
             answer=PoolInfo,
+            settles=True,
         ),
         Route(
             verb="waiting_for_slot",
@@ -992,6 +1007,7 @@ def _operation() -> list[Route]:
             answer=Delivered | Buffered | Emitted | Duplicate[Delivered | Buffered | Emitted],
             may_be_nothing=True,
             body_bytes_max=limits.payload_bytes_max,
+            settles=True,
         ),
         Route(
             verb="metrics",
