@@ -83,9 +83,7 @@ class Server:
         self._warned = False
 
     def asgi(self) -> ASGIApp:
-        routes = [
-            StarletteRoute(one.path, self._endpoint(one), methods=[one.method]) for one in ROUTES
-        ]
+        routes = [_as_route(one, self._endpoint(one)) for one in ROUTES]
         routes.append(StarletteRoute(f"{PREFIX}/openapi.json", self._document, methods=["GET"]))
         starlette = Starlette(
             routes=routes,
@@ -179,6 +177,14 @@ class Server:
 
     async def _document(self, request: Request) -> Response:
         return _json(document(request.scope.get("root_path", "")), 200)
+
+
+def _as_route(route: Route, endpoint: Callable[[Request], Any]) -> StarletteRoute:
+    made = StarletteRoute(route.path, endpoint, methods=[route.method])
+    # The router takes HEAD for any GET; of a stream there is no head without joining it.
+    if route.streams and made.methods is not None:
+        made.methods.discard("HEAD")
+    return made
 
 
 # --- what is answered by the server itself ---
