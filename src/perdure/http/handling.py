@@ -4,8 +4,6 @@ Most routes need nothing of their own: path, query and body have the names of th
 over HTTP differs have a function here, found by the name of their verb. What a verb raises is told by the server.
 """
 
-import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -15,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.app import App
-from perdure.errors import NotAllowed, PerdureError, RunNotFound, StoreRefused
+from perdure.errors import NotAllowed, PerdureError, RunNotFound
 from perdure.handle import RunHandle
 from perdure.http import wire
 from perdure.http.problems import told_problem_of
@@ -29,8 +27,6 @@ from perdure.model.duration import parse_duration
 from perdure.model.limits import BadValue, check_name
 from perdure.model.status import TERMINAL
 from perdure.views import Page, Refused, ScheduleInfo, StreamItem, failure_of
-
-log = logging.getLogger("perdure.http")
 
 _time = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -316,25 +312,6 @@ async def _alive(app: App, call: Call) -> Any:
     return wire.Alive()
 
 
-async def ready(app: App) -> wire.Ready:
-    """Whether work gets done: the store answers, and nothing stalls."""
-    try:
-        async with asyncio.timeout(limits.http_ready_s):
-            health = await app.health()
-    except TimeoutError:
-        return wire.Ready(status="degraded", reasons=["the store does not answer"])
-    except StoreRefused as refused:  # strangers may ask, and need not know where it is
-        log.warning("not ready: %s", refused)
-        return wire.Ready(status="degraded", reasons=["the store does not answer"])
-    except PerdureError as error:
-        return wire.Ready(status="degraded", reasons=[str(error)])
-    return wire.Ready(status=health.status, reasons=health.reasons)
-
-
-async def _ready(app: App, call: Call) -> Any:
-    return await ready(app)
-
-
 HANDLERS: Final[dict[str, Handler]] = {
     "start": _start,
     "signal_with_start": _signal_with_start,
@@ -354,5 +331,4 @@ HANDLERS: Final[dict[str, Handler]] = {
     "schedules": _schedules,
     "schedule": _schedule,
     "alive": _alive,
-    "ready": _ready,
 }

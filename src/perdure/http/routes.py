@@ -1036,7 +1036,7 @@ def _operation() -> list[Route]:
             group="operation",
             says="Whether work gets done; 503, naming what is in the way, if not",
             scope=None,
-            on="own",
+            on="server",
             answer=wire.Ready,
         ),
     ]

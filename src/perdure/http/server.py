@@ -32,9 +32,10 @@ from perdure.errors import (
 from perdure.http import problems, wire
 from perdure.http.handling import Call, answer
 from perdure.http.openapi import document
+from perdure.http.readiness import Readiness
 from perdure.http.reading import read
 from perdure.http.redacting import WITH_INPUT, Redacting
-from perdure.http.routes import PREFIX, ROUTES, Route
+from perdure.http.routes import BY_VERB, PREFIX, ROUTES, Route
 from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
 from perdure.http.streaming import Feed, stream
 from perdure.model import limits
@@ -71,6 +72,7 @@ class Server:
         self.app = app
         self.hooks = _checked_hooks(hooks)
         self.feed = Feed(app)
+        self.readiness = Readiness(app)
         signing = app._secrets()
         self.guard = Guard(
             tokens,
@@ -232,6 +234,11 @@ async def _receive(server: Server, request: Request, call: Call) -> Response:
     return _json(msgspec.json.encode(told), 200)
 
 
+async def _ready(server: Server, request: Request, call: Call) -> Response:
+    route = BY_VERB["ready"]
+    return server._response(route, await server.readiness.look(), await server._shown(route, call))
+
+
 async def _metrics(server: Server, request: Request, call: Call) -> Response:
     """What was counted, in the form that whoever scrapes it takes."""
     seen = server.app._observed
@@ -249,6 +256,7 @@ async def _metrics(server: Server, request: Request, call: Call) -> Response:
 _own: Final[dict[str, Callable[[Server, Request, Call], Awaitable[Response]]]] = {
     "me": _me,
     "metrics": _metrics,
+    "ready": _ready,
     "sign_in": _sign_in,
     "sign_out": _sign_out,
     "receive": _receive,
