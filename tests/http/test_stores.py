@@ -83,8 +83,11 @@ async def test_where_the_store_is_stays_in_the_log(
     kind: type[PerdureError],
     passing: bool,
 ) -> None:
+    unknown = OutcomeUnknown(SECRET)
+    unknown.__cause__ = OSError("gone")
+
     async def gone(*_: Any, **__: Any) -> Any:
-        raise StoreRefused(SECRET, passing=passing) if kind is StoreRefused else kind(SECRET)
+        raise StoreRefused(SECRET, passing=passing) if kind is StoreRefused else unknown
 
     async with asked(shop(), client="203.0.113.9", tokens=tokens()) as found:
         await scene(found.app)
@@ -99,3 +102,18 @@ async def test_where_the_store_is_stays_in_the_log(
             assert "10.1.2.3" not in answer.text and "db.example" not in answer.text
             assert "10.1.2.3" in caplog.text
             caplog.clear()
+
+
+async def test_what_a_store_says_of_a_write_stays_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def lost(*_: Any, **__: Any) -> Any:
+        raise OSError(SECRET)
+
+    async with asked(shop()) as found:
+        with monkeypatch.context() as patched:
+            patched.setattr(found.app._engine().store, "apply", lost)
+            answer = await found.http.post(f"{API}/events", json={"topic": "a"})
+        assert (answer.status_code, answer.json()["error"]) == (503, "OutcomeUnknown")
+        assert "10.1.2.3" not in answer.text and "same key is safe" in answer.json()["detail"]
+        assert "10.1.2.3" in caplog.text

@@ -131,7 +131,7 @@ def _for_others(error: PerdureError) -> str | None:
             return "the store does not answer, or is busy: nothing has changed; ask again later"
         case errors.StoreRefused():
             return "the store refused this: nothing has changed; the log of the server says why"
-        case errors.OutcomeUnknown():
+        case errors.OutcomeUnknown(__cause__=BaseException()):  # other words are of our own
             return "the answer of the store was lost: this may have been done; to repeat it with the same key is safe"
         case _:
             return None
