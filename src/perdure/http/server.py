@@ -31,13 +31,14 @@ from perdure.errors import (
 )
 from perdure.http import problems, wire
 from perdure.http.handling import Call, answer
+from perdure.http.keeping import ForReaders
 from perdure.http.openapi import document
 from perdure.http.readiness import Readiness
 from perdure.http.reading import read
-from perdure.http.redacting import WITH_INPUT, Redacting
+from perdure.http.redacting import Redacting
 from perdure.http.routes import BY_VERB, PREFIX, ROUTES, Route
 from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
-from perdure.http.streaming import Feed, stream
+from perdure.http.streaming import Feed, Shown, stream
 from perdure.model import limits
 from perdure.model.limits import BadValue
 from perdure.observing.prometheus import Prometheus
@@ -129,11 +130,10 @@ class Server:
         if route.on == "server":
             return await _own[route.verb](self, request, call)
         if route.streams:
-            return await stream(self.app, self.feed, route, call, await self._shown(route, call))
-        value = await answer(self.app, route, call)
-        return self._response(route, value, await self._shown(route, call))
+            return await stream(self.app, self.feed, route, call, self._shown(route, call))
+        return await self._response(route, call, await answer(self.app, route, call))
 
-    def _response(self, route: Route, value: Any, show: Callable[[Any], bytes]) -> Response:
+    async def _response(self, route: Route, call: Call, value: Any) -> Response:
         if value is None and route.answer is None:
             return Response(status_code=204, headers=HEADERS)
         status = 200
@@ -141,21 +141,13 @@ class Server:
             status = 201
         if isinstance(value, wire.Ready) and value.status != "ok":
             status = 503
-        return _json(show(value), status)
+        return _json(await self._shown(route, call)(value), status)
 
-    async def _shown(self, route: Route, call: Call) -> Callable[[Any], bytes]:
+    def _shown(self, route: Route, call: Call) -> Shown:
         """How values are written for who asks: fields that are to be kept from readers are, but from administrators."""
         if self._redaction is None or call.principal.may("admin"):
-            return msgspec.json.encode
-        parameters = await self._parameters() if route.verb in WITH_INPUT else None
-        return Redacting(self._redaction, route.verb, _sent(call), parameters)
-
-    async def _parameters(self) -> dict[str, list[list[str]]]:
-        """What workflows call their arguments, by the catalogue: it knows those of other apps too."""
-        found: dict[str, list[list[str]]] = {}
-        for one in await self.app.catalogue():
-            found.setdefault(one.name, []).append(_titles(one.input_schema))
-        return found
+            return _whole
+        return ForReaders(self.app, self._redaction, route, call, _sent(call))
 
     def _check_open(self) -> None:
         if self.app._life.entered:
@@ -235,8 +227,7 @@ async def _receive(server: Server, request: Request, call: Call) -> Response:
 
 
 async def _ready(server: Server, request: Request, call: Call) -> Response:
-    route = BY_VERB["ready"]
-    return server._response(route, await server.readiness.look(), await server._shown(route, call))
+    return await server._response(BY_VERB["ready"], call, await server.readiness.look())
 
 
 async def _metrics(server: Server, request: Request, call: Call) -> Response:
@@ -276,11 +267,6 @@ def _checked_hooks(hooks: Sequence[Hook]) -> dict[str, Hook]:
     return found
 
 
-def _titles(schema: Any) -> list[str]:
-    listed = schema.get("prefixItems", []) if isinstance(schema, dict) else []
-    return [str(one.get("title", "")) for one in listed]
-
-
 def _sent(call: Call) -> Any:
     """The body of a request, whatever it is a body of."""
     try:
@@ -296,6 +282,10 @@ def _trace(request: Request) -> str | None:
 
 
 # --- what is sent ---
+
+
+async def _whole(value: Any) -> bytes:
+    return msgspec.json.encode(value)
 
 
 def _json(content: bytes, status: int) -> Response:

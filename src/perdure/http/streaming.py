@@ -54,7 +54,7 @@ _digits = re.compile(r"\d{1,19}")
 
 # What a reader is told: the name of the message, its id if it has one, its data.
 Message = tuple[str, str | None, Any]
-Shown = Callable[[Any], bytes]
+Shown = Callable[[Any], Awaitable[bytes]]
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -308,10 +308,11 @@ async def _sent(messages: AsyncIterator[Message], show: Shown) -> AsyncIterator[
     try:
         async with aclosing(messages) as found:  # type: ignore[type-var]
             async for name, id, value in found:
-                yield ServerSentEvent(data=show(value).decode(), event=name, id=id)
+                yield ServerSentEvent(data=(await show(value)).decode(), event=name, id=id)
     except PerdureError as error:
         # The status is sent by now: the reason goes as the last message.
-        yield ServerSentEvent(data=show(told_problem_of(error)).decode(), event="problem")
+        reason = await show(told_problem_of(error))
+        yield ServerSentEvent(data=reason.decode(), event="problem")
 
 
 async def _follow(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:

@@ -87,6 +87,8 @@ http_stream_backlog_bytes_max = 4 * 1024 * 1024
 http_stream_runs_max = 100
 # Runs that all streams of a server watch: one round of reads is over in a moment; events wait for that.
 http_watched_runs_max = 2_000
+# Runs that are read for one answer that tells of their failures, where some of their fields are kept from readers.
+http_quoted_runs_max = 100
 # Connections of one client: each result that is waited for, and each stream, holds one.
 client_connections_max = 1_000
 # Nesting of a body: a payload of full depth, and what goes around it.
