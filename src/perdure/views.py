@@ -42,6 +42,9 @@ T = TypeVar("T")
 Row = TypeVar("Row")
 Place = TypeVar("Place", bound=tuple[Any, ...])
 
+# Of a cursor's text: the longest are paths of steps, which have a count behind.
+_text_bytes_max = 2 * limits.path_bytes_max
+
 
 class Page(Sequence[T], Generic[T]):
     """Part of a listing. Give `cursor` as `after=` to get the next part; None when this is the last."""
@@ -85,13 +88,16 @@ def decode_cursor(text: str, kind: type[Place]) -> Place:
         place: Place = msgspec.json.decode(bytes.fromhex(text), type=kind)
     except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
         raise BadValue("cursor", text, problem) from error
-    if any(isinstance(one, int) and not _storable(one) for one in place):
+    if not all(map(_may_be_stored, place)):
         raise BadValue("cursor", text, problem)
     return place
 
 
-def _storable(number: int) -> bool:
-    return limits.int_min <= number <= limits.int_max
+def _may_be_stored(one: Any) -> bool:
+    """Whether a part of a cursor may stand in a row: a store is asked to compare with it."""
+    if isinstance(one, int):
+        return limits.int_min <= one <= limits.int_max
+    return not isinstance(one, str) or limits.is_storable(one, _text_bytes_max)
 
 
 def page(

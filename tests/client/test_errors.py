@@ -1,4 +1,7 @@
-"""Whatever the library raises behind the API, the client raises: same class, same words, same facts, same bases."""
+"""Whatever the library raises behind the API, the client raises: same class, same words, same facts, same bases.
+
+But for what a store has said: that stays with the server.
+"""
 
 import inspect
 from collections.abc import AsyncIterator
@@ -92,6 +95,10 @@ async def test_an_error_arrives_as_it_was_raised(both: Both, kind: type[PerdureE
     assert isinstance(told, Refused)
     for one in (raised.value, told.error):
         assert type(one) is kind
+        if kind is errors.StoreRefused:  # what it says has its address in it
+            assert WORDS not in repr(one.args) + repr(facts_of(one))
+            assert [each[:2] for each in facts_of(one)] == [each[:2] for each in facts_of(error)]
+            continue
         assert one.args == error.args and str(one) == str(error)
         assert facts_of(one) == facts_of(error)
 

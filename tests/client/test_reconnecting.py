@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx2
@@ -28,7 +28,7 @@ from perdure import (
     Unreachable,
 )
 from perdure.client import transport
-from perdure.http import Token, create_app
+from perdure.http import Token, create_app, streaming
 from perdure.http.problems import problem_of
 
 go = Signal("go", int)
@@ -127,6 +127,38 @@ async def test_who_follows_goes_on_where_it_was(place: Place) -> None:
             assert [await told.get() for _ in range(2)] == [1, 2]
             task.cancel()
         assert told.empty()
+
+
+async def test_who_wants_little_goes_on_behind_what_was_passed_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_passed_over_s", 0.0)
+    places: asyncio.Queue[int] = asyncio.Queue()
+    async with Client(place.url) as client:
+        messages = client._messages
+
+        async def noted(*args: Any) -> AsyncIterator[tuple[str, bytes]]:
+            async with aclosing(messages(*args)) as found:
+                async for name, data in found:
+                    if name == "position":
+                        places.put_nowait(json.loads(data)["value"])
+                    yield name, data
+
+        monkeypatch.setattr(client, "_messages", noted)
+        events = client.follow("stock.*", after=0)
+        async with place.open():
+            await place.app.emit(arrived, 0)
+            first = await anext(events)
+            following = asyncio.create_task(anext(events))
+            await place.app.emit_many([("noise", count) for count in range(30)])
+            newest = (await place.app.events())[-1].position
+            while await places.get() != newest:
+                pass
+        await place.app.trim_ledger(keep=5, force=True)
+        async with place.open():
+            await place.app.emit(arrived, 1)
+            second = await following
+        assert (first.payload, second.payload) == (0, 1)  # type: ignore[union-attr]
 
 
 async def test_a_result_is_waited_for_across_a_restart(place: Place) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from asking import TOKENS, Asked
 
+from perdure.http.routes import ROUTES
 from perdure.model import limits
 
 API = "/api/v1"
@@ -26,7 +27,7 @@ class Bad:
     says: str
     json: Any = None
     content: bytes | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Any = field(default_factory=dict)
 
 
 def post(name: str, path: str, status: int, says: str, body: Any = None, **more: Any) -> Bad:
@@ -38,6 +39,7 @@ def get(name: str, path: str, status: int, says: str, **more: Any) -> Bad:
 
 
 JSON = {"content-type": "application/json"}
+KEY = {"idempotency-key": "a"}
 SEND = "/runs/waiting/signals"
 deep = ("[" * 200 + "]" * 200).encode()
 tens = "[1,2,3,4,5,6,7,8,9,10]"
@@ -143,6 +145,34 @@ FORMS = [
         {"signal": "note", "key": "a"},
         headers={"idempotency-key": "b"},
     ),
+    post(
+        "two keys",
+        SEND,
+        400,
+        "twice",
+        {"signal": "note"},
+        headers=[*KEY.items(), ("idempotency-key", "b")],
+    ),
+    post("the same key twice", SEND, 400, "twice", {"signal": "note"}, headers=[*KEY.items()] * 2),
+    post(
+        "no ASCII",
+        SEND,
+        400,
+        "ASCII",
+        {"signal": "note"},
+        headers=[(b"idempotency-key", "é".encode())],
+    ),
+    post(
+        "a key of a batch",
+        "/events/batch",
+        400,
+        "Idempotency-Key",
+        {"events": [{"topic": "a"}]},
+        headers=KEY,
+    ),
+    post("a key of signals", "/signals", 400, "Idempotency-Key", {"sends": []}, headers=KEY),
+    post("a key of a fork", "/runs/waiting/fork", 400, "Idempotency-Key", {}, headers=KEY),
+    post("a key of a tick", "/schedules/nightly/trigger", 400, "Idempotency-Key", headers=KEY),
 ]
 QUERIES = [
     get("not known", "/runs?colour=red", 400, "colour"),
@@ -157,6 +187,7 @@ QUERIES = [
     get("a tag in two ways", "/runs?tag=team:x&tag_name=team", 422, "one of them"),
     get("no status of these", "/runs?status=dancing", 400, "it is one of: ready, running, waiting"),
     get("no cursor", "/runs?after=zzz", 422, "cursor"),
+    get("a cursor with a zero byte", "/runs?after=5b312c225c7530303030225d", 422, "cursor"),
     get("a cursor of something else", "/runs?after=5b5d", 422, "cursor"),
     get("no time", "/runs?created_from=yesterday", 400, "created_from"),
     get("an entity of no form", "/timeline?entity=order", 422, "type/id"),
@@ -404,7 +435,8 @@ async def test_a_bad_request_is_refused_and_changes_nothing(open_shop: Asked, ba
     await settled(open_shop)
     before = await state_of(open_shop)
     content = json.dumps(bad.json).encode() if bad.json is not None else bad.content
-    headers = JSON | bad.headers if bad.json is not None else bad.headers
+    given = list(bad.headers.items()) if isinstance(bad.headers, dict) else bad.headers
+    headers = [*(JSON.items() if bad.json is not None else ()), *given]
     answer = await open_shop.http.request(bad.method, bad.path, content=content, headers=headers)
     assert answer.status_code == bad.status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
@@ -413,6 +445,29 @@ async def test_a_bad_request_is_refused_and_changes_nothing(open_shop: Asked, ba
     assert bad.says.lower() in problem["detail"].lower()
     assert "Traceback" not in answer.text
     assert await state_of(open_shop) == before
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs/waiting/pause", "/schedules/nightly/pause", "/pools/narrow/reset"]
+)
+async def test_what_may_come_twice_needs_no_key_and_takes_any(open_shop: Asked, path: str) -> None:
+    keys = [*KEY.items(), ("idempotency-key", "b")]
+    for _ in range(2):
+        answer = await open_shop.http.post(API + path, headers=keys)
+        assert answer.is_success, answer.text
+
+
+def test_of_every_post_it_is_known_what_a_key_does_to_it() -> None:
+    posts = {one.verb: one for one in ROUTES if one.method == "POST"}
+    assert {verb for verb, one in posts.items() if one.keyed} == {
+        *("start", "signal", "signal_with_start", "ask", "decide", "emit", "put")
+    }
+    assert {verb for verb, one in posts.items() if one.settles} == {
+        *("cancel", "terminate", "pause", "resume", "pause_consumer", "resume_consumer"),
+        *("enable_subscription", "pause_schedule", "resume_schedule", "reset_pool"),
+        *("emit_cloudevents", "receive"),
+    }
+    assert not any(one.takes_no_key for one in ROUTES if one.method != "POST")
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(

@@ -1,5 +1,6 @@
 """The API inside somebody's own app, or on its own: opened once, closed with its host, loud when never started."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from starlette.applications import Starlette
 
 from perdure import App
 from perdure.errors import StoreRefused
-from perdure.http import create_app, lifespan, with_perdure
+from perdure.http import create_app, lifespan, readiness, with_perdure
 
 
 @asynccontextmanager
@@ -137,12 +138,38 @@ async def test_ready_names_what_is_wrong(
 
     async with asked(shop(), tokens=()) as found:
         assert (await found.http.get("/health/ready")).json() == {"status": "ok", "reasons": []}
+        monkeypatch.setattr(readiness, "_fresh_s", 0.0)
         monkeypatch.setattr(App, "health", gone)
         answer = await found.http.get("/health/ready")
         assert answer.status_code == 503
         assert answer.json() == {"status": "degraded", "reasons": ["the store does not answer"]}
         assert "out of reach" in caplog.text  # where it is, is not for strangers
         assert (await found.http.get("/health")).status_code == 200
+
+
+async def test_strangers_who_ask_whether_it_is_ready_share_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look is several reads of the store, and anybody may ask."""
+    looks = 0
+    look = App.health
+
+    async def counted(self: App) -> Any:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0)
+        return await look(self)
+
+    monkeypatch.setattr(App, "health", counted)
+    async with asked(shop(), client="203.0.113.9", base="https://shop.example") as found:
+        monkeypatch.setattr(readiness, "_fresh_s", 600.0)
+        several = await asyncio.gather(*(found.http.get("/health/ready") for _ in range(20)))
+        later = await found.http.get("/health/ready")
+        assert {one.status_code for one in (*several, later)} == {200}
+        assert looks == 1
+        monkeypatch.setattr(readiness, "_fresh_s", 0.0)
+        await found.http.get("/health/ready")
+        assert looks == 2
 
 
 async def test_a_mistake_of_ours_gets_a_number_and_no_more(

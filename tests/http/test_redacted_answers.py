@@ -3,7 +3,7 @@
 import asyncio
 import typing
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Literal
 
 import httpx2
@@ -11,11 +11,23 @@ import msgspec
 import pytest
 from asking import TOKENS, Asked, asked, serving, tokens
 
-from perdure import App, Batch, Context, Permanent, Queue, Signal, Topic
+from perdure import (
+    App,
+    Batch,
+    Context,
+    Permanent,
+    Queue,
+    Retry,
+    RunFailed,
+    Signal,
+    StepFailed,
+    Topic,
+)
 from perdure.approvals import approval
 from perdure.http.redacting import HOLDS
 from perdure.http.routes import BY_VERB, ROUTES
 from perdure.http.streaming import Message
+from perdure.model import limits
 from perdure.model.events import Event
 from perdure.observing import Prometheus
 from perdure.play import Act, Play
@@ -329,6 +341,102 @@ async def test_a_failure_that_quotes_an_argument_is_told_without_it() -> None:
         assert contents["input"] == ["anna", "[redacted]"]
         assert contents["failure"]["message"] == "anna came with [redacted]"
         assert SECRET not in str(contents)
+
+
+def quoting() -> App:
+    """An app whose failures quote an argument without its name, from a step and from the workflow itself."""
+    app = App("memory://", redact=["password"])
+
+    @app.step(retry=Retry(attempts=1))
+    async def check(password: str) -> None:
+        raise ValueError(f"cannot check {password}")
+
+    @app.workflow
+    async def enter(ctx: Context, user: str, password: str) -> None:
+        with suppress(StepFailed):
+            await ctx.step(check, password)
+        raise ValueError(f"{user} came with {password}")
+
+    return app
+
+
+async def entered(app: App, id: str, password: str = SECRET) -> None:
+    run = await app.start("enter", "anna", password, id=id)
+    with pytest.raises(RunFailed):
+        await run.result(timeout="10s")
+
+
+QUOTED = [
+    "/runs/r/contents",
+    "/runs/r/result",
+    "/runs/r/history",
+    "/events",
+    "/events/latest?topic=workflow.run_failed",
+    "/events/{event_id}",
+    "/timeline?entity=run/r",
+]
+
+
+async def test_a_failure_is_told_alike_wherever_it_is_told() -> None:
+    app = quoting()
+    async with asked(app, client="203.0.113.9", tokens=tokens()) as found:
+        await entered(app, "r")
+        failed = await app.latest("workflow.run_failed")
+        assert failed is not None
+        for place in QUOTED:
+            place = API + place.replace("{event_id}", failed.event_id)
+            kept = (await found.http.get(place, headers=BEARER["read"])).text
+            whole = (await found.http.get(place, headers=BEARER["admin"])).text
+            assert SECRET in whole, place
+            assert SECRET not in kept, (place, kept)
+            assert "anna came with [redacted]" in kept or "cannot check [redacted]" in kept, place
+
+
+async def test_a_failure_that_is_followed_is_told_like_others() -> None:
+    app = quoting()
+    async with serving(app, tokens=tokens()) as url, httpx2.AsyncClient(base_url=url) as http:
+        await entered(app, "r")
+        kept = await until_line(http, f"{API}/follow?after=0", "read", "event: position")
+        assert "anna came with [redacted]" in kept and SECRET not in kept
+
+
+async def test_of_a_run_that_is_gone_no_words_are_told() -> None:
+    """Nobody knows any more what they quote."""
+    app = quoting()
+    async with asked(app, client="203.0.113.9", tokens=tokens()) as found:
+        await entered(app, "r")
+        assert await app.prune("0s") == 1
+        kept = (await found.http.get(f"{API}/events", headers=BEARER["read"])).json()["items"]
+        (failed,) = [one for one in kept if one["type"] == "workflow.run_failed"]
+        error = failed["payload"]["error"]
+        assert (error["type"], error["message"]) == ("ValueError", "[redacted]")
+        assert SECRET not in str(kept)
+
+
+async def test_no_more_runs_are_read_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "http_quoted_runs_max", 2)
+    app = quoting()
+    async with asked(app, client="203.0.113.9", tokens=tokens()) as found:
+        for count in range(4):
+            await entered(app, f"r{count}", f"{SECRET}-{count}")
+        read: list[str] = []
+        store = app._engine().store
+        run = store.run
+
+        async def counted(run_id: str) -> Any:
+            read.append(run_id)
+            return await run(run_id)
+
+        monkeypatch.setattr(store, "run", counted)
+        kept = (await found.http.get(f"{API}/events", headers=BEARER["read"])).json()["items"]
+        errors = [one["payload"]["error"] for one in kept if "run_failed" in one["type"]]
+        assert [one["message"] for one in errors] == [
+            *["anna came with [redacted]"] * 2,
+            *["[redacted]"] * 2,
+        ]
+        assert read == ["r0", "r1"]
+        await found.http.get(f"{API}/events", headers=BEARER["admin"])
+        assert read == ["r0", "r1"]
 
 
 async def test_names_of_the_engine_are_not_hidden() -> None:

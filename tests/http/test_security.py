@@ -7,7 +7,10 @@ from typing import Any
 import httpx2
 import pytest
 from asking import TOKENS, Asked, asked, scene, shop, tokens
+from starlette.requests import Request
 
+from perdure import Context
+from perdure.approvals import approval
 from perdure.http import Principal, Token, new_token
 from perdure.http.routes import ROUTES, SCOPES, Route
 from perdure.http.security import COOKIE, parse_token, tokens_of_environment
@@ -70,6 +73,17 @@ def test_a_token_is_kept_by_its_digest_alone() -> None:
     assert tokens_of_environment({"PERDURE_TOKENS": f" {token}\n"}) == (token,)
 
 
+def in_groups(*groups: str) -> Token:
+    return Token.of(new_token(), name="a", scopes=["signal"], groups=groups)
+
+
+@pytest.mark.parametrize("groups", [[], ["finance"], ["r&d", "größe", "a.b/c"], ["group:finance"]])
+def test_groups_come_back_from_a_line_as_they_were(groups: list[str]) -> None:
+    token = in_groups(*groups)
+    assert tokens_of_environment({"PERDURE_TOKENS": str(token)}) == (token,)
+    assert token.groups == tuple(one.removeprefix("group:") for one in groups)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -79,6 +93,16 @@ def test_a_token_is_kept_by_its_digest_alone() -> None:
         (lambda: Token.of(new_token(), name="a:b", scopes=["read"]), "colon"),
         (lambda: Token.of(new_token(), name="a", scopes=[]), "some of"),
         (lambda: Token.of(new_token(), name="a", scopes=["root"]), "some of"),  # type: ignore[list-item]
+        (lambda: in_groups("r+d"), "plus"),
+        (lambda: in_groups("finance team"), "white space"),
+        (lambda: in_groups("a\u2003b"), "white space"),
+        (lambda: in_groups("a:b"), "colon"),
+        (lambda: in_groups("tab\tx"), "control"),
+        (lambda: in_groups(""), "empty"),
+        (lambda: in_groups("group:"), "empty"),
+        (lambda: in_groups(*map(str, range(257))), "groups_max"),
+        (lambda: Token.of(new_token(), name="a", scopes=["read"], groups="finance"), "a list"),
+        (lambda: parse_token(f"{in_groups('a')}++b"), "empty"),
         (lambda: parse_token("ci:plain:secret:read"), "perdure token"),
         (lambda: parse_token("ci:sha256:abc:read"), "64 hexadecimal"),
     ],
@@ -337,3 +361,31 @@ async def test_who_decides_is_who_asks() -> None:
             assert problem["error"] == "ScopeMissing" and problem["facts"]["scope"] == "operate"
             assert problem["detail"] == f"{whom} needs the scope 'operate'; 'signal' has: signal"
         assert await found.app.run("asking").status() == "waiting"
+
+
+@pytest.mark.parametrize("named", [["group:finance"], ["finance"], None])
+@pytest.mark.parametrize("own", ["finance", "group:finance"])
+async def test_a_group_is_the_same_with_its_mark_and_without(
+    named: list[str] | None, own: str
+) -> None:
+    """Approvals say `group:finance`, tokens `finance`; a host may say either."""
+
+    def who(_: Request) -> Principal:
+        return Principal(name="anna", scopes=frozenset({"signal"}), groups=(own,))
+
+    app = shop()
+
+    @app.workflow
+    async def pay(ctx: Context) -> None:
+        await ctx.wait(approval("agreed", choices=["yes", "no"], who=["group:finance"]))
+
+    async with asked(app, authenticate=who) as found:
+        await app.start(pay, id="pay")
+        while not (open_ones := await app.approvals()):  # noqa: ASYNC110 (rows, not objects)
+            await asyncio.sleep(0)
+        path = f"/api/v1/approvals/{open_ones[0].id}/decide"
+        body: dict[str, Any] = {"choice": "yes"} | ({} if named is None else {"groups": named})
+        other = await found.http.post(path, json=body | {"groups": ["group:sales"]})
+        assert other.status_code == 403
+        answer = await found.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text

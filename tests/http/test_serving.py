@@ -53,6 +53,27 @@ async def test_the_head_of_a_request_is_bounded() -> None:
         assert sent < 10_000_000
 
 
+async def test_of_a_stream_there_is_no_head(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody would read along, and nothing would end it. All else that is read has one."""
+    joined: list[object] = []
+    monkeypatch.setattr(streaming.Feed, "_join", lambda *given: joined.append(given))
+    async with served() as url, httpx2.AsyncClient(base_url=url) as http:
+        await http.post("/api/v1/runs", json={"workflow": "decide", "input": ["o"], "id": "one"})
+        for path in ("/api/v1/follow", "/api/v1/runs/one/streams/log/follow"):
+            refused = await http.head(path)
+            assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
+            assert refused.headers["x-frame-options"] == "DENY"
+        assert (await http.head("/api/v1/runs/one")).status_code == 200
+        for path in ("/api/v1/me", "/health", "/api/v1/openapi.json"):
+            head, whole = await http.head(path), await http.get(path)
+            assert (head.status_code, head.content) == (200, b"")
+            assert head.headers["content-length"] == str(len(whole.content))
+    assert not joined
+    assert not [one for one in caplog.records if one.exc_info]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no such option")
 async def test_one_who_takes_nothing_is_let_go_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

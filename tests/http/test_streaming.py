@@ -14,8 +14,9 @@ from asking import arrived, note, serving, shop
 
 from perdure import App, CursorTooOld, Overloaded
 from perdure.http import streaming
-from perdure.http.streaming import Feed, Wish
+from perdure.http.streaming import Feed, Wish, _Reader
 from perdure.model import limits
+from perdure.model.topics import parse_pattern
 
 API = "/api/v1"
 
@@ -338,3 +339,93 @@ async def test_a_burst_cannot_pass_the_bound_on_streams(monkeypatch: pytest.Monk
         asked = asyncio.Barrier(10)
         found = await asyncio.gather(*(status() for _ in range(10)))
         assert sorted(found) == [200] * 2 + [429] * 8
+
+
+RARE = Wish(parse_pattern("stock.*"), None)
+
+
+async def test_who_wants_little_is_told_what_was_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it comes back to the little it saw, and is told that events are gone which it never wanted."""
+    monkeypatch.setattr(streaming, "_passed_over_s", 0.0)
+    async with served() as (app, url):
+        await app.emit(arrived, 1)
+        async with following(url, "?pattern=stock.*&after=0") as stream:
+            await stream.until("position")
+            for count in range(30):
+                await app.emit("noise", count)
+            newest = (await app.events(limit=1_000))[-1].position
+            while (last := (await stream.until("position")).id) != str(newest):
+                pass
+        await app.trim_ledger(keep=5, force=True)
+        async with following(url, "?pattern=stock.*&after=0", last) as stream:
+            assert stream.answer.status_code == 200
+            assert (await stream.until("position")).id == last
+            await app.emit(arrived, 2)
+            assert (await stream.until("event")).data["payload"] == 2
+
+
+async def test_what_is_passed_over_is_told_seldom() -> None:
+    """Once in a while, if there is anything, and not to one who has yet to take what waits."""
+    async with shop() as app:
+        wanted = await app.emit(arrived, 1)
+        (event,) = [one for one in await app.events() if one.event_id == wanted.event_id]  # type: ignore[union-attr]
+    at = event.position
+    reader = _Reader(RARE, 0, ())
+    reader.begin(at - 1, now_s=100)
+    reader.pass_over(at - 1, 200, every_s=5)
+    reader.hear(event, 1)
+    reader.pass_over(at + 3, 300, every_s=5)
+    assert (await reader.next() or ("",))[:2] == ("event", str(at))
+    reader.pass_over(at + 4, 400, every_s=5)
+    reader.pass_over(at + 5, 401, every_s=5)
+    assert (await reader.next() or ("",))[:2] == ("position", str(at + 4))
+    reader.pass_over(at + 5, 404, every_s=5)
+    reader.pass_over(at + 6, 405, every_s=5)
+    assert (await reader.next() or ("",))[:2] == ("position", str(at + 6))
+    reader.end()
+    assert await reader.next() is None
+
+
+@pytest.mark.parametrize(
+    ("readers", "after_s", "are_told"), [(1, 1, True), (600, 1, False), (600, 3, True)]
+)
+async def test_the_more_follow_the_less_often_each_is_told_that(
+    monkeypatch: pytest.MonkeyPatch, readers: int, after_s: float, are_told: bool
+) -> None:
+    monkeypatch.setattr(streaming, "_now_s", lambda: 100 + after_s)
+    async with shop() as app:
+        feed = Feed(app)
+        for _ in range(readers):
+            reader = _Reader(RARE, 0, ())
+            reader.begin(5, now_s=100)
+            feed._readers.add(reader)
+        feed._position = 6
+        feed._tell_passed()
+        assert {one._queue.empty() for one in feed._readers} == {not are_told}
+
+
+async def test_who_begins_far_back_is_told_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_passed_over_rows", 150)
+    async with shop() as app:
+        await app.emit_many([("noise", count) for count in range(500)])
+        found = Feed(app).follow(RARE, 0, ())
+        told = [await anext(found) for _ in range(3)]
+        assert [name for name, _, _ in told] == ["position"] * 3
+        assert [int(id or "") for _, id, _ in told] == [200, 400, 500]
+        await found.aclose()  # type: ignore[attr-defined]
+
+
+async def test_those_who_join_at_once_cannot_pass_the_bound_on_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where a read takes its time, all of them have asked before the first one is in."""
+    monkeypatch.setattr(limits, "http_watched_runs_max", 3)
+    async with shop(f"sqlite:///{tmp_path}/shop.db") as app:
+        feed = Feed(app)
+        readers = [feed.follow(Wish(None, None), None, (f"{n}a", f"{n}b")) for n in range(5)]
+        began = await asyncio.gather(*(anext(one) for one in readers), return_exceptions=True)
+        assert [isinstance(one, Overloaded) for one in began].count(True) == 4
+        for one in readers:
+            await one.aclose()  # type: ignore[attr-defined]

@@ -439,10 +439,10 @@ class Coordinator:
         except BatchUnknown as error:
             if await self._did_not_happen(batch_id, error):
                 return _refused(BatchFailed(str(error)))
-            return OutcomeUnknown(f"a transaction may or may not have been committed: {error}")
+            return _unknown(f"a transaction may or may not have been committed: {error}", error)
         except Exception as error:  # a store may raise nothing else: treat a defect as not knowing
             log.exception("the store broke its contract")
-            return OutcomeUnknown(f"a transaction may or may not have been committed: {error}")
+            return _unknown(f"a transaction may or may not have been committed: {error}", error)
 
     # --- what went wrong ---
 
@@ -458,9 +458,10 @@ class Coordinator:
     def _say_unknown(self, count: int, error: BaseException) -> None:
         why = str(error) or type(error).__name__
         for posted in itertools.islice(self._untold, count):
-            unknown = OutcomeUnknown(
+            unknown = _unknown(
                 f"{type(posted[0]).__name__} may or may not have happened ({why}); "
-                "repeating it with the same key is safe"
+                "repeating it with the same key is safe",
+                error,
             )
             _tell(posted, unknown)
         if self.on_unknown is not None and not self._closed:
@@ -530,6 +531,13 @@ def _refused(error: BatchFailed) -> StoreRefused:
     )
     refused.__cause__ = error
     return refused
+
+
+def _unknown(reason: str, error: BaseException) -> OutcomeUnknown:
+    """With its cause: what a store said is not for everybody (`http/problems.py`)."""
+    unknown = OutcomeUnknown(reason)
+    unknown.__cause__ = error
+    return unknown
 
 
 def _too_late() -> NotRunning:

@@ -4,8 +4,6 @@ Most routes need nothing of their own: path, query and body have the names of th
 over HTTP differs have a function here, found by the name of their verb. What a verb raises is told by the server.
 """
 
-import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -15,13 +13,13 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.app import App
-from perdure.errors import OutcomeUnknown, PerdureError, RunNotFound, ScopeMissing, StoreRefused
+from perdure.errors import OutcomeUnknown, PerdureError, RunNotFound, ScopeMissing
 from perdure.handle import RunHandle
 from perdure.http import wire
 from perdure.http.holding import Stopping, unless_stopping
-from perdure.http.problems import problem_of
+from perdure.http.problems import told_problem_of
 from perdure.http.routes import Route
-from perdure.http.security import Principal
+from perdure.http.security import Principal, group_name
 from perdure.inputs import Fact, checked_limit
 from perdure.ledger import cloudevents
 from perdure.model import limits
@@ -29,8 +27,6 @@ from perdure.model.duration import parse_duration
 from perdure.model.limits import BadValue, check_name, shown
 from perdure.model.status import TERMINAL
 from perdure.views import Page, Refused, ScheduleInfo, StreamItem, failure_of
-
-log = logging.getLogger("perdure.http")
 
 _time = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -234,7 +230,7 @@ def _not_too_many(what: str, several: list[Any]) -> list[Any]:
 
 def _or_problem(outcome: Any) -> Any:
     if isinstance(outcome, Refused):
-        return wire.Refused(problem_of(outcome.error))
+        return wire.Refused(told_problem_of(outcome.error))
     return outcome
 
 
@@ -271,9 +267,10 @@ async def _decide(app: App, call: Call) -> Any:
     """As whoever asks; to speak for others takes the scope of one who operates."""
     given = _given(call.body)
     me = call.principal
+    mine = list(map(group_name, me.groups))
     by = given.pop("by", me.name)
-    groups = given.pop("groups", list(me.groups) if by == me.name else [])
-    if not me.may("operate") and (by != me.name or not set(groups) <= set(me.groups)):
+    groups = list(map(group_name, given.pop("groups", mine if by == me.name else [])))
+    if not me.may("operate") and (by != me.name or not set(groups) <= set(mine)):
         whom = shown(by) if by != me.name else "groups of others"
         raise ScopeMissing(me.name, "operate", sorted(me.scopes), f"to answer for {whom}")
     return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)
@@ -337,25 +334,6 @@ async def _alive(app: App, call: Call) -> Any:
     return wire.Alive()
 
 
-async def ready(app: App) -> wire.Ready:
-    """Whether work gets done: the store answers, and nothing stalls."""
-    try:
-        async with asyncio.timeout(limits.http_ready_s):
-            health = await app.health()
-    except TimeoutError:
-        return wire.Ready(status="degraded", reasons=["the store does not answer"])
-    except StoreRefused as refused:  # strangers may ask, and need not know where it is
-        log.warning("not ready: %s", refused)
-        return wire.Ready(status="degraded", reasons=["the store does not answer"])
-    except PerdureError as error:
-        return wire.Ready(status="degraded", reasons=[str(error)])
-    return wire.Ready(status=health.status, reasons=health.reasons)
-
-
-async def _ready(app: App, call: Call) -> Any:
-    return await ready(app)
-
-
 HANDLERS: Final[dict[str, Handler]] = {
     "start": _start,
     "signal_with_start": _signal_with_start,
@@ -376,5 +354,4 @@ HANDLERS: Final[dict[str, Handler]] = {
     "schedules": _schedules,
     "schedule": _schedule,
     "alive": _alive,
-    "ready": _ready,
 }

@@ -2,19 +2,23 @@
 
 A problem says the words of the Python error (`detail`), its class (`error`) and its attributes (`facts`), so that a
 client raises the same error with the same words and facts. Nothing else leaves the server: what is not ours is told as
-an id of its log. Knows nothing of a web framework: server and client both use it.
+an id of its log, and where the store is not at all. Knows nothing of a web framework: server and client both use it.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure import errors
 from perdure.model.limits import BadValue
 from perdure.model.root import PerdureError
+
+log = logging.getLogger("perdure.http")
 
 CONTENT_TYPE: Final = "application/problem+json"
 
@@ -108,6 +112,29 @@ def problem_of(error: PerdureError) -> Problem:
         error=name,
         facts=_facts(error),
     )
+
+
+def told_problem_of(error: PerdureError) -> Problem:
+    """An error as a server tells it. Of its store others learn no address: what that said is for the log."""
+    words = _for_others(error)
+    if words is None:
+        return problem_of(error)
+    log.warning("told without its words: %s: %s", type(error).__name__, error)
+    problem = problem_of(error)
+    facts = {name: words if name == "reason" else one for name, one in problem.facts.items()}
+    return replace(problem, detail=words, facts=facts)
+
+
+def _for_others(error: PerdureError) -> str | None:
+    match error:
+        case errors.StoreRefused(passing=True):
+            return "the store does not answer, or is busy: nothing has changed; ask again later"
+        case errors.StoreRefused():
+            return "the store refused this: nothing has changed; the log of the server says why"
+        case errors.OutcomeUnknown(__cause__=BaseException()):  # other words are of our own
+            return "the answer of the store was lost: this may have been done; to repeat it with the same key is safe"
+        case _:
+            return None
 
 
 def _title(kind: type[PerdureError]) -> str:

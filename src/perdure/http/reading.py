@@ -29,14 +29,13 @@ _flags: Final = {"true": True, "false": False}
 async def read(request: Request, route: Route, principal: Principal) -> Call:
     """What a request asks for; raises BadRequest."""
     headers = dict(request.headers)
+    key = _key(request.headers.getlist(KEY_HEADER), route)
     raw = b"" if request.method in ("GET", "HEAD") else await _body(request, route)
     return Call(
         principal=principal,
         path=_path(request.path_params),
         query=_query(request.scope["query_string"].decode("latin-1"), route.query),
-        body=None
-        if route.body is None
-        else _with_key(_parsed(raw, route, headers), route, headers),
+        body=None if route.body is None else _with_key(_parsed(raw, route, headers), key),
         raw=raw,
         headers=headers,
     )
@@ -196,12 +195,30 @@ def _parts(hint: Any) -> Iterator[Any]:
             yield from _parts(one)
 
 
-def _with_key(body: Any, route: Route, headers: Mapping[str, str]) -> Any:
-    """The key of the header, for a route that has one: two that differ are no key."""
-    text = headers.get(KEY_HEADER)
-    if text is None or not route.keyed:
+# --- the key ---
+
+
+def _key(given: list[str], route: Route) -> str | None:
+    """The key of the header. Where one could not be heeded it is refused: its sender would rely on it."""
+    if not given:
+        return None
+    if route.takes_no_key:
+        raise BadRequest(
+            "an Idempotency-Key is not heeded here: sent twice, this is done twice; leave it out"
+        )
+    if not route.keyed:
+        return None
+    if len(given) > 1:
+        raise BadRequest("the Idempotency-Key is given twice")
+    if not given[0].isascii():
+        raise BadRequest("the Idempotency-Key is not ASCII; give such a key in the body")
+    return given[0].strip().strip('"')
+
+
+def _with_key(body: Any, key: str | None) -> Any:
+    """The body with the key of the header: two that differ are no key."""
+    if key is None:
         return body
-    key = text.strip().strip('"')
     if body.key not in (msgspec.UNSET, None, key):
         raise BadRequest("the Idempotency-Key of the header is not the key of the body")
     return msgspec.structs.replace(body, key=key)

@@ -5,7 +5,7 @@ field that it was thought of. A text that may quote a value, such as a reason, l
 Knows nothing of a web framework, and asks no store.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from perdure.inspecting.catalogue import ChannelInfo, SignalInfo, WorkflowInfo
 from perdure.ledger.health import ConsumerHealth, Health
 from perdure.model.events import Event
 from perdure.model.topics import is_engines
-from perdure.observing.redaction import Redaction
+from perdure.observing.redaction import HIDDEN, Redaction
 from perdure.views import (
     BufferedSignal,
     ConsumerInfo,
@@ -43,6 +43,8 @@ _engines_steps: Final = frozenset(
 )
 # Verbs whose answers hold what workflows are given.
 WITH_INPUT: Final = frozenset({"contents", "schedules"})
+# What an error says, beside what it is and where it was.
+_words: Final = frozenset({"message", "traceback", "args"})
 # Verbs whose single value is users' data.
 _values: Final = frozenset({"published", "state_at", "ask"})
 
@@ -56,11 +58,16 @@ class Redacting:
         verb: str = "",
         sent: Any = None,
         parameters: Parameters | None = None,
+        quoted: Iterable[str] = (),
+        runs: Mapping[str, set[str] | None] | None = None,
     ) -> None:
         self.redaction = redaction
         self._verb = verb
-        self._sent = redaction.hidden_in(sent)
+        # What texts may quote: what was sent, and what is hidden of the run that is asked for.
+        self._known = redaction.hidden_in(sent).union(quoted)
         self._parameters = parameters or {}
+        # What is hidden of the runs whose failures are told; None of one that is gone.
+        self.runs = runs or {}
 
     def __call__(self, value: Any) -> bytes:
         return msgspec.json.encode(self.shown(value))
@@ -78,7 +85,7 @@ class Redacting:
             return wire.Value(self.redaction.of(one.value))
         holds = HOLDS.get(type(one), {})
         # What is hidden of a value may be quoted by the words beside it.
-        hidden = self._sent.union(*map(self.redaction.hidden_in, self._users_data(one, holds)))
+        hidden = self.hidden_in(one) | self._known
         changed: dict[str, Any] = {}
         for name in one.__struct_fields__:
             value = getattr(one, name)
@@ -86,6 +93,11 @@ class Redacting:
             if shown is not value:
                 changed[name] = shown
         return replace(one, **changed) if changed else one
+
+    def hidden_in(self, one: Any) -> set[str]:
+        """What is hidden of what an answer holds, for texts that quote it."""
+        data = self._users_data(one, HOLDS.get(type(one), {}))
+        return set().union(*map(self.redaction.hidden_in, data))
 
     def arguments(self, workflow: str, given: Sequence[Any]) -> Iterator[tuple[set[str], Any]]:
         """What a workflow is given, each with the names that some version of the workflow has for it."""
@@ -108,6 +120,34 @@ class Redacting:
                 if "input" in holds:
                     for names, each in self.arguments(one.workflow, one.input):
                         yield from ({name: each} for name in names or ("",))
+
+
+# --- what quotes a run ---
+
+
+def quotes_its_run(value: Any) -> bool:
+    """Whether an answer about one run has words that may quote it, and not what they quote."""
+    match value:
+        case wire.Listing():
+            return any(map(quotes_its_run, value.items))
+        case wire.Ended():
+            return value.failure is not None
+        case HistoryEntry():
+            return value.error is not None
+        case _:
+            return False
+
+
+def failed_runs(value: Any) -> Iterator[str]:
+    """The runs whose failures are told, as events of the ledger."""
+    match value:
+        case wire.Listing():
+            for one in value.items:
+                yield from failed_runs(one)
+        case wire.Value():
+            yield from failed_runs(value.value)
+        case Event(payload={"error": dict(), "run_id": str(run_id)}) if is_engines(value.type):
+            yield run_id
 
 
 # --- what a field holds ---
@@ -155,12 +195,23 @@ def _payload(to: Redacting, event: Event, value: Any, hidden: set[str]) -> Any:
     """What an event says. Of the engine's own only what they quote is users' data."""
     if not is_engines(event.type) or not isinstance(value, dict):
         return to.redaction.of(value)
-    return {name: _engines_fact(to, name, one, hidden) for name, one in value.items()}
+    return {
+        name: _failure(to, value.get("run_id"), one, hidden)
+        if name == "error" and isinstance(one, dict)
+        else _engines_fact(to, name, one, hidden)
+        for name, one in value.items()
+    }
+
+
+def _failure(to: Redacting, run_id: Any, error: dict[str, Any], hidden: set[str]) -> Any:
+    """What a run failed with may quote what it was given. Where that is not known its words are not told."""
+    known = to.runs.get(run_id)
+    if known is None:
+        return {name: HIDDEN if name in _words else one for name, one in error.items()}
+    return _error(to, None, error, hidden | known)
 
 
 def _engines_fact(to: Redacting, name: str, value: Any, hidden: set[str]) -> Any:
-    if name == "error" and isinstance(value, dict):
-        return _error(to, None, value, hidden)
     if name == "schema":
         return to.redaction.schema(value)
     return to.redaction.of(value) if not isinstance(value, str) else _text(to, None, value, hidden)

@@ -70,11 +70,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None
     created: bool = False  # 201 if it made something that was not there
     keyed: bool = False
+    settles: bool = False  # a POST that may come twice: it says how a thing is to be, or its sender's own ids count
     streams: bool = False  # the answer is a stream of events
     plain: bool = False  # the answer is text
     at_length: bool = False  # as long as there is to do: who reads streams hears that it goes on
     may_be_nothing: bool = False  # 204 if there was nothing to do
     body_bytes_max: int = limits.http_body_bytes_max
+
+    @property
+    def takes_no_key(self) -> bool:
+        """Whether it would do twice what comes twice, and cannot be kept from it by a key."""
+        return self.method == "POST" and not self.keyed and not self.settles
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -274,6 +280,7 @@ def _runs() -> list[Route]:
                 on="run",
                 body=wire.Reason,
                 answer=wire.Value[Status],
+                settles=True,
             )
             for verb, says in (
                 ("cancel", "Ask a run, and its children, to stop; its code may clean up"),
@@ -290,6 +297,7 @@ def _runs() -> list[Route]:
             scope="operate",
             on="run",
             answer=wire.Value[Status],
+            settles=True,
         ),
         Route(
             verb="retry",
@@ -492,6 +500,7 @@ def _ledger() -> list[Route]:
             on="own",
             answer=wire.Listing[wire.ToldOrNot],
             body_bytes_max=limits.cloudevents_bytes_max,
+            settles=True,
         ),
         Route(
             verb="events",
@@ -618,6 +627,7 @@ def _readers() -> list[Route]:
             says="Let a consumer read no further",
             scope="operate",
             body=wire.Reason,
+            settles=True,
         ),
         Route(
             verb="resume_consumer",
@@ -626,6 +636,7 @@ def _readers() -> list[Route]:
             group="readers",
             says="Let a paused consumer read on",
             scope="operate",
+            settles=True,
         ),
         Route(
             verb="rewind",
@@ -751,6 +762,7 @@ def _readers() -> list[Route]:
             says="Switch a subscription on or off",
             scope="operate",
             body=wire.Switch,
+            settles=True,
         ),
     ]
 
@@ -797,6 +809,7 @@ def _calendars() -> list[Route]:
             says="Let a schedule start nothing until it is resumed",
             scope="operate",
             body=wire.Reason,
+            settles=True,
         ),
         Route(
             verb="resume_schedule",
@@ -805,6 +818,7 @@ def _calendars() -> list[Route]:
             group="schedules",
             says="Let a paused schedule go on with its next tick",
             scope="operate",
+            settles=True,
         ),
         Route(
             verb="trigger",
@@ -853,6 +867,7 @@ def _calendars() -> list[Route]:
             says="Set the limits of a pool back to what code declares",
             scope="operate",
             answer=PoolInfo,
+            settles=True,
         ),
         Route(
             verb="waiting_for_slot",
@@ -1007,6 +1022,7 @@ def _operation() -> list[Route]:
             answer=Delivered | Buffered | Emitted | Duplicate[Delivered | Buffered | Emitted],
             may_be_nothing=True,
             body_bytes_max=limits.payload_bytes_max,
+            settles=True,
         ),
         Route(
             verb="metrics",
@@ -1035,7 +1051,7 @@ def _operation() -> list[Route]:
             group="operation",
             says="Whether work gets done; 503, naming what is in the way, if not",
             scope=None,
-            on="own",
+            on="server",
             answer=wire.Ready,
         ),
     ]

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from perdure.errors import NotAuthenticated, ScopeMissing
 from perdure.http.routes import SCOPES, Scope
 from perdure.model import limits
+from perdure.model.approvals import GROUP
 from perdure.model.limits import BadValue, check_person, unsaid
 
 TOKENS_VARIABLE: Final = "PERDURE_TOKENS"
@@ -74,6 +75,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         if not self.scopes or not self.scopes <= set(SCOPES):
             known = ", ".join(SCOPES)
             raise BadValue("scopes", sorted(self.scopes), f"must be some of: {known}")
+        _check_groups(self.groups)
 
     @classmethod
     def of(
@@ -89,7 +91,14 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue(
                 "token", unsaid, "is not printable ASCII without blanks: no header holds it"
             )
-        return cls(name=name, digest=_digest(text), scopes=frozenset(scopes), groups=tuple(groups))
+        if isinstance(groups, str):
+            raise BadValue("groups", groups, "must be a list of names")
+        return cls(
+            name=name,
+            digest=_digest(text),
+            scopes=frozenset(scopes),
+            groups=tuple(dict.fromkeys(map(group_name, groups))),
+        )
 
     @property
     def principal(self) -> Principal:
@@ -102,6 +111,22 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Token(name={self.name!r}, scopes={sorted(self.scopes)})"
+
+
+def group_name(group: str) -> str:
+    """A group by its bare name: approvals write `group:finance` among people, tokens `finance`."""
+    return group.removeprefix(GROUP) if isinstance(group, str) else group
+
+
+def _check_groups(groups: tuple[str, ...]) -> None:
+    """Raises BadValue for what would not come back from the line of a token as it was."""
+    if len(groups) > limits.groups_max:
+        problem = f"are {len(groups)}; at most {limits.groups_max} (groups_max)"
+        raise BadValue("groups", unsaid, problem)
+    for one in groups:
+        name = check_person("group", one)
+        if any(each in ":+" or each.isspace() for each in name):
+            raise BadValue("group", name, "holds a colon, a plus or white space")
 
 
 def new_token() -> str:
@@ -117,7 +142,7 @@ def parse_token(line: str) -> Token:
         named = f"line {parts[0]!r}" if len(parts) > 1 else "a line"
         form = f"`name:{_digest_mark}:<digest>:scope+scope`, as `perdure token` prints it"
         raise BadValue("token", unsaid, f"{named} is not {form}")
-    groups = tuple(filter(None, parts[4].split("+"))) if len(parts) == 5 else ()
+    groups = tuple(parts[4].split("+")) if len(parts) == 5 and parts[4] else ()
     scopes: Any = frozenset(filter(None, parts[3].split("+")))
     return Token(name=parts[0], digest=parts[2].lower(), scopes=scopes, groups=groups)
 

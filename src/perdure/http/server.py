@@ -31,12 +31,14 @@ from perdure.errors import (
 )
 from perdure.http import problems, wire
 from perdure.http.handling import Call, answer
+from perdure.http.keeping import ForReaders
 from perdure.http.openapi import document
+from perdure.http.readiness import Readiness
 from perdure.http.reading import read
-from perdure.http.redacting import WITH_INPUT, Redacting
-from perdure.http.routes import PREFIX, ROUTES, Route
+from perdure.http.redacting import Redacting
+from perdure.http.routes import BY_VERB, PREFIX, ROUTES, Route
 from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
-from perdure.http.streaming import STREAM_TYPE, Feed, at_length, stream
+from perdure.http.streaming import STREAM_TYPE, Feed, Shown, at_length, stream
 from perdure.model import limits
 from perdure.model.limits import BadValue
 from perdure.observing.prometheus import Prometheus
@@ -71,6 +73,7 @@ class Server:
         self.app = app
         self.hooks = _checked_hooks([*app.hooks.values(), *hooks])
         self.feed = Feed(app)
+        self.readiness = Readiness(app)
         signing = app._secrets()
         self.guard = Guard(
             tokens,
@@ -83,9 +86,7 @@ class Server:
         self._warned = False
 
     def asgi(self) -> ASGIApp:
-        routes = [
-            StarletteRoute(one.path, self._endpoint(one), methods=[one.method]) for one in ROUTES
-        ]
+        routes = [_as_route(one, self._endpoint(one)) for one in ROUTES]
         routes.append(StarletteRoute(f"{PREFIX}/openapi.json", self._document, methods=["GET"]))
         starlette = Starlette(
             routes=routes,
@@ -132,14 +133,13 @@ class Server:
         if route.on == "server":
             return await _own[route.verb](self, request, call)
         if route.streams:
-            return await stream(self.app, self.feed, route, call, await self._shown(route, call))
+            return await stream(self.app, self.feed, route, call, self._shown(route, call))
         if route.at_length and STREAM_TYPE in request.headers.get("accept", ""):
             return await at_length(self.feed, self._whatever(route, request, call))
         return await self._done(route, call)
 
     async def _done(self, route: Route, call: Call) -> Response:
-        value = await answer(self.app, route, call)
-        return self._response(route, value, await self._shown(route, call))
+        return await self._response(route, call, await answer(self.app, route, call))
 
     async def _whatever(self, route: Route, request: Request, call: Call) -> Response:
         """What becomes of it, also if we fail: by then nobody else may be able to say so."""
@@ -148,7 +148,7 @@ class Server:
         except Exception as error:
             return await _failed(request, error)
 
-    def _response(self, route: Route, value: Any, show: Callable[[Any], bytes]) -> Response:
+    async def _response(self, route: Route, call: Call, value: Any) -> Response:
         if value is None and route.answer is None:
             return Response(status_code=204, headers=HEADERS)
         status = 200
@@ -156,21 +156,13 @@ class Server:
             status = 201
         if isinstance(value, wire.Ready) and value.status != "ok":
             status = 503
-        return _json(show(value), status)
+        return _json(await self._shown(route, call)(value), status)
 
-    async def _shown(self, route: Route, call: Call) -> Callable[[Any], bytes]:
+    def _shown(self, route: Route, call: Call) -> Shown:
         """How values are written for who asks: fields that are to be kept from readers are, but from administrators."""
         if self._redaction is None or call.principal.may("admin"):
-            return msgspec.json.encode
-        parameters = await self._parameters() if route.verb in WITH_INPUT else None
-        return Redacting(self._redaction, route.verb, _sent(call), parameters)
-
-    async def _parameters(self) -> dict[str, list[list[str]]]:
-        """What workflows call their arguments, by the catalogue: it knows those of other apps too."""
-        found: dict[str, list[list[str]]] = {}
-        for one in await self.app.catalogue():
-            found.setdefault(one.name, []).append(_titles(one.input_schema))
-        return found
+            return _whole
+        return ForReaders(self.app, self._redaction, route, call, _sent(call))
 
     def _check_open(self) -> None:
         if self.app._life.entered:
@@ -194,6 +186,14 @@ class Server:
 
     async def _document(self, request: Request) -> Response:
         return _json(document(request.scope.get("root_path", "")), 200)
+
+
+def _as_route(route: Route, endpoint: Callable[[Request], Any]) -> StarletteRoute:
+    made = StarletteRoute(route.path, endpoint, methods=[route.method])
+    # The router takes HEAD for any GET; of a stream there is no head without joining it.
+    if route.streams and made.methods is not None:
+        made.methods.discard("HEAD")
+    return made
 
 
 # --- what is answered by the server itself ---
@@ -241,6 +241,10 @@ async def _receive(server: Server, request: Request, call: Call) -> Response:
     return _json(msgspec.json.encode(told), 200)
 
 
+async def _ready(server: Server, request: Request, call: Call) -> Response:
+    return await server._response(BY_VERB["ready"], call, await server.readiness.look())
+
+
 async def _metrics(server: Server, request: Request, call: Call) -> Response:
     """What was counted, in the form that whoever scrapes it takes."""
     seen = server.app._observed
@@ -258,6 +262,7 @@ async def _metrics(server: Server, request: Request, call: Call) -> Response:
 _own: Final[dict[str, Callable[[Server, Request, Call], Awaitable[Response]]]] = {
     "me": _me,
     "metrics": _metrics,
+    "ready": _ready,
     "sign_in": _sign_in,
     "sign_out": _sign_out,
     "receive": _receive,
@@ -277,11 +282,6 @@ def _checked_hooks(hooks: Sequence[Hook]) -> dict[str, Hook]:
     return found
 
 
-def _titles(schema: Any) -> list[str]:
-    listed = schema.get("prefixItems", []) if isinstance(schema, dict) else []
-    return [str(one.get("title", "")) for one in listed]
-
-
 def _sent(call: Call) -> Any:
     """The body of a request, whatever it is a body of."""
     try:
@@ -299,13 +299,17 @@ def _trace(request: Request) -> str | None:
 # --- what is sent ---
 
 
+async def _whole(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
 def _json(content: bytes, status: int) -> Response:
     return Response(content, status, HEADERS, "application/json")
 
 
 def told(error: PerdureError, show: Redacting | None = None) -> Response:
     """An error as its problem."""
-    problem = problems.problem_of(error)
+    problem = problems.told_problem_of(error)
     if show is not None:
         problem = show.shown(problem)
     headers = dict(HEADERS)

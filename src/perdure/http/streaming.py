@@ -1,8 +1,10 @@
 """Server-sent events: the ledger as it grows, runs as they change, a stream of a run.
 
 One feed reads the ledger for all who follow it, and tells each what it asked for; a reader that is too slow is cut off,
-and comes back with the last position it saw (`Last-Event-ID`), so nobody holds up others and nothing is missed. A feed
-hears of commits at once, of those of other processes by hints, and behind that looks once a second. Nothing is written.
+and comes back with the last position it saw (`Last-Event-ID`), so nobody holds up others and nothing is missed. Who
+asked for little is told now and then how far was read for it: else it would come back to where the little was, have it
+all read again, and be told of events that were trimmed, none of which it wanted. A feed hears of commits at once, of
+those of other processes by hints, and behind that looks once a second. Nothing is written.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from perdure.errors import CursorTooOld, LedgerRewound, Overloaded, PerdureError
 from perdure.following import hears
 from perdure.http import wire
 from perdure.http.handling import Call, item_line
-from perdure.http.problems import problem_of
+from perdure.http.problems import told_problem_of
 from perdure.http.routes import Route
 from perdure.inputs import checked_position
 from perdure.model import limits
@@ -45,12 +47,17 @@ _farewell_s = 1
 # What is done by then is answered as everything else is, with its own status.
 _at_once_s = 10
 STREAM_TYPE: Final = "text/event-stream"
+# How often a reader is told how far the ledger was read for it, if nothing else tells; and all readers together.
+_passed_over_s = 1.0
+_passed_over_per_s_max = 200
+# The same of one who begins far back, by events.
+_passed_over_rows = 1_000
 _headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _digits = re.compile(r"\d{1,19}")
 
 # What a reader is told: the name of the message, its id if it has one, its data.
 Message = tuple[str, str | None, Any]
-Shown = Callable[[Any], bytes]
+Shown = Callable[[Any], Awaitable[bytes]]
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -76,11 +83,23 @@ class _Reader:
         )
         self._held_bytes = 0
         self._cut_off = False
+        self._told, self._told_s = 0, 0.0
+
+    def begin(self, position: int, now_s: float) -> None:
+        """Up to here it is told by others."""
+        self._told, self._told_s = max(position, self._after), now_s
 
     def hear(self, event: Event, size: int) -> None:
         # One who was told elsewhere may be ahead of what is read here.
         if event.position > self._after and self._wish.wants(event):
+            self._told = event.position
             self._tell(("event", str(event.position), event), size)
+
+    def pass_over(self, position: int, now_s: float, every_s: float) -> None:
+        """Up to here there was nothing more for it. One who has yet to take what waits is told some other time."""
+        if position > self._told and now_s - self._told_s >= every_s and self._queue.empty():
+            self._told, self._told_s = position, now_s
+            self._tell(_passed(position), 0)
 
     def see(self, run_id: str, run: RunInfo | None, *, changed: bool) -> None:
         if changed or run_id in self._unseen:
@@ -135,10 +154,10 @@ class Feed:
         position = await self._join(engine, reader)
         try:
             if after is not None:
-                async for event in _between(engine, wish, after, position):
-                    yield "event", str(event.position), event
+                async for message in _between(engine, wish, after, position):
+                    yield message
                 position = max(position, after)
-            yield "position", str(position), wire.Value(position)
+            yield _passed(position)
             while (told := await reader.next()) is not None:
                 yield told
         finally:
@@ -146,15 +165,16 @@ class Feed:
 
     async def _join(self, engine: Engine, reader: _Reader) -> int:
         """From this position on the reader hears of everything."""
+        _, newest = await engine.store.span()
+        # Nothing is awaited from here on: of several who find that nobody reads along, one begins, and all are counted.
         watched = {run_id for one in (*self._readers, reader) for run_id in one.runs}
         if len(watched) > limits.http_watched_runs_max:
             most = f"{limits.http_watched_runs_max} runs (http_watched_runs_max)"
             raise Overloaded(f"the streams of this server watch {most} already; try again later")
-        _, newest = await engine.store.span()
-        # Nothing is awaited from here on: of several who find that nobody reads along, one begins.
         if self._task is None or self._task.done():
             self._position, self._seen = newest, {}
             self._task = asyncio.create_task(self._read_along(engine), name="perdure-http-feed")
+        reader.begin(self._position, _now_s())
         self._readers.add(reader)
         self._heard.set()  # its runs are to be looked at
         return self._position
@@ -168,6 +188,7 @@ class Feed:
                 self._heard.clear()
                 await self._tell_events(engine)
                 await self._tell_runs(engine)
+                self._tell_passed()
                 if not await hears(self._heard, _look_every_s):
                     await check_place(engine, self._position)
         except PerdureError as error:  # who followed comes back, and is told then
@@ -188,6 +209,12 @@ class Feed:
                 for reader in self._readers:
                     reader.hear(event, size)
             self._position = rows[-1].position
+
+    def _tell_passed(self) -> None:
+        now_s = _now_s()
+        every_s = max(_passed_over_s, len(self._readers) / _passed_over_per_s_max)
+        for reader in self._readers:
+            reader.pass_over(self._position, now_s, every_s)
 
     async def _tell_runs(self, engine: Engine) -> None:
         watched: dict[str, list[_Reader]] = {}
@@ -213,9 +240,18 @@ async def check_place(engine: Engine, after: int) -> None:
         raise CursorTooOld(None, oldest)
 
 
-async def _between(engine: Engine, wish: Wish, after: int, upto: int) -> AsyncIterator[Event]:
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _passed(position: int) -> Message:
+    return "position", str(position), wire.Value(position)
+
+
+async def _between(engine: Engine, wish: Wish, after: int, upto: int) -> AsyncIterator[Message]:
     """What came between the position that was asked for and the one that the feed tells from."""
     await check_place(engine, after)
+    told = after
     type = None if wish.pattern is None else wish.pattern.literal
     while after < upto:
         rows = await engine.store.events(after, _page_rows, type=type, entity=wish.entity)
@@ -225,10 +261,14 @@ async def _between(engine: Engine, wish: Wish, after: int, upto: int) -> AsyncIt
                 return
             event = event_of(row)
             if wish.wants(event):
-                yield event
+                told = row.position
+                yield "event", str(told), event
         if not rows:
             return
         after = rows[-1].position
+        if after - told >= _passed_over_rows:
+            told = after
+            yield _passed(told)
 
 
 # --- answers ---
@@ -271,10 +311,11 @@ async def _sent(messages: AsyncIterator[Message], show: Shown) -> AsyncIterator[
     try:
         async with aclosing(messages) as found:  # type: ignore[type-var]
             async for name, id, value in found:
-                yield ServerSentEvent(data=show(value).decode(), event=name, id=id)
+                yield ServerSentEvent(data=(await show(value)).decode(), event=name, id=id)
     except PerdureError as error:
         # The status is sent by now: the reason goes as the last message.
-        yield ServerSentEvent(data=show(problem_of(error)).decode(), event="problem")
+        reason = await show(told_problem_of(error))
+        yield ServerSentEvent(data=reason.decode(), event="problem")
 
 
 async def _follow(app: App, feed: Feed, call: Call) -> AsyncIterator[Message]:

@@ -87,6 +87,8 @@ http_stream_backlog_bytes_max = 4 * 1024 * 1024
 http_stream_runs_max = 100
 # Runs that all streams of a server watch: one round of reads is over in a moment; events wait for that.
 http_watched_runs_max = 2_000
+# Runs that are read for one answer that tells of their failures, where some of their fields are kept from readers.
+http_quoted_runs_max = 100
 # Connections of one client: each result that is waited for, and each stream, holds one.
 client_connections_max = 1_000
 # Nesting of a body: a payload of full depth, and what goes around it.
@@ -369,6 +371,16 @@ def storable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
 
 
+def is_storable(text: str, bytes_max: int) -> bool:
+    """Whether a text may be an id, a name or a path of a row, or nothing: stores choke on what cannot."""
+    if text.isascii() and text.isprintable():
+        return len(text) <= bytes_max
+    try:
+        return len(text.encode()) <= bytes_max and not any(map(_is_control, text))
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+
+
 def check_name(kind: str, value: object) -> str:
     """A name of a workflow, step, signal, queue...: it forms paths, so `/ # !` are refused, and `.` and `..`."""
     if type(value) is str and _plain_name.fullmatch(value):
@@ -516,9 +528,12 @@ def _check_text(what: str, value: object, bytes_max: int, bound: str) -> str:
 
 
 def _refuse_control(what: str, value: str) -> None:
-    for character in value:
-        if unicodedata.category(character) in ("Cc", "Zl", "Zp"):
-            raise BadValue(what, value, f"holds the control character {character!r}; remove it")
+    for character in filter(_is_control, value):
+        raise BadValue(what, value, f"holds the control character {character!r}; remove it")
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
 
 
 # A valid text this short cannot nest deeper than half its bytes.
