@@ -108,6 +108,7 @@ from perdure.views import (
     waits,
     watcher_place,
 )
+from perdure.webhooks.incoming import Hook
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,6 +164,9 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         self.registry = Registry()
         self.readers = Readers()
         self.declared_schedules = {}
+        self.hooks: dict[
+            str, Hook
+        ] = {}  # what others may post, wherever the API of this app is served
         self.namespace = None if namespace is None else check_name("namespace", namespace)
         self._clock: Clock = clock or SystemClock()
         self._settings = Settings(
@@ -248,16 +252,23 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         return decorator if function is None else decorator(function)
 
     def add(self, thing: Any) -> None:
-        """Add a workflow, a topic or a queue, or all of a module."""
+        """Add a workflow, a topic, a queue or a hook, or all of a module."""
         if self._life.entered:
             raise BadValue(
                 "definition", thing, "came too late: add workflows before `async with app`"
             )
-        for one in definitions_in(thing):
+        for one in definitions_in(thing, also=Hook):
             if isinstance(one, Workflow):
                 self.registry.add(one)
+            elif isinstance(one, Hook):
+                self._add_hook(one)
             else:
                 self.registry.add_channel(one)
+
+    def _add_hook(self, hook: Hook) -> None:
+        known = self.hooks.setdefault(hook.name, hook)
+        if known is not hook:
+            raise BadValue("hook", hook.name, "is given twice: each has a name of its own")
 
     def copy(self, url: str | None = None, **options: Any) -> "App":
         """The same definitions on another store, for tests, or on the same one with other options."""
@@ -268,6 +279,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         app.registry = self.registry
         app.readers = self.readers
         app.declared_schedules = self.declared_schedules
+        app.hooks = self.hooks
         return app
 
     # --- life ---
@@ -449,7 +461,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
             elif debounce_max is not None:
                 raise BadValue("debounce_max", debounce_max, "says nothing without debounce=")
             if connection is not None:
-                return await post(engine, connection, op, self._clock.now())
+                return await post(engine, connection, op, engine.clock.now())
         else:
             op = start_op(
                 *(engine, found, text, id, key, tags, entity, start_at, deadline),
@@ -630,7 +642,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         op = await send_op(engine, run_id, signal, payload, key, path, buffer)
         if connection is not None:
             op = await Catalogue(engine.store).checked(op)
-            return await post(engine, connection, op, self._clock.now())
+            return await post(engine, connection, op, engine.clock.now())
         outcome = await submit(engine.coordinator, engine.store, op)
         return accepted(outcome, op.name, op.run_id)
 
@@ -714,15 +726,16 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
 
     async def waiting(self, run_id: str) -> list[Waiting]:
         """What a run waits for."""
-        store = self._engine().store
+        engine = self._engine()
+        store = engine.store
         run = await store.run(check_run_id(run_id))
         if run is None:
             raise RunNotFound(run_id)
         if run.line_at is not None:
             pool = await pool_row(store, run.pool)
-            in_line = await slot_waits(store, pool, [run], self._clock.now())
+            in_line = await slot_waits(store, pool, [run], engine.clock.now())
             return [waiting_in_line(in_line[run_id])]
-        if run.status == "ready" and (run.ready_at or 0) <= self._clock.now():
+        if run.status == "ready" and (run.ready_at or 0) <= engine.clock.now():
             served = served_by(await store.workers())
             return [] if (run.workflow, run.version) in served else [waiting_for_worker(run)]
         return waits(await store.waiting(run_id))
@@ -740,9 +753,10 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
         limit = checked_limit(limit)
         name = signal.name if isinstance(signal, Signal) else check_name("signal", signal)
         age_us = None if older_than is None else parse_duration(older_than, "older_than")
-        before = None if age_us is None else self._clock.now() - age_us
+        engine = self._engine()
+        before = None if age_us is None else engine.clock.now() - age_us
         seen = decode_cursor(after, tuple[int, str, str, int]) if after is not None else None
-        store = self._engine().store
+        store = engine.store
         if path is None:
             rows = await store.find_waiting(name, before, seen, limit + 1)
         else:
@@ -792,7 +806,7 @@ class App(Telling, Reading, Scheduling, Pooling, Approving, Carrying, Asking, In
             age_us = parse_duration(older_than, "older_than")
         if age_us is None:
             raise BadValue("older_than", None, "is needed: this app has no keep=")
-        return await prune_older(engine.coordinator, self._clock, age_us, progress)
+        return await prune_older(engine.coordinator, engine.clock, age_us, progress)
 
 
 give_verbs(SyncApp, App)

@@ -13,7 +13,13 @@ import msgspec
 from perdure.approvals import ApprovalInfo, approval_info, json_text, own_schema
 from perdure.engine import Engine
 from perdure.errors import ApprovalClosed, ApprovalNotFound, PerdureError, RunPaused, refusal_error
-from perdure.inputs import checked_limit, checked_moment, checked_workflow_name
+from perdure.inputs import (
+    checked_limit,
+    checked_moment,
+    checked_names,
+    checked_who,
+    checked_workflow_name,
+)
 from perdure.links import SECRET_VARIABLE, Link, Secrets, made_link, read_link
 from perdure.model import limits, ops
 from perdure.model.approvals import (
@@ -24,7 +30,6 @@ from perdure.model.approvals import (
     may_answer,
     parse_approval_id,
 )
-from perdure.model.clock import Clock
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import (
     BadValue,
@@ -50,7 +55,6 @@ _decode_spec = msgspec.json.Decoder(WaitSpec).decode
 class Approving:
     """What an App can do with approvals."""
 
-    _clock: Clock
     _engine: Callable[[], Engine]
     _secrets: Callable[[], Secrets | None]
 
@@ -78,7 +82,7 @@ class Approving:
             seen = decode_cursor(after, tuple[int, str, str, int])
         source = _of_run(engine.store, run_id) if run_id is not None else engine.store.approvals
         rows, more = await _gathered(source, wanted, seen, limit)
-        now = engine.store.clock(self._clock).now()
+        now = engine.clock.now()
         return Page(
             [approval_info(one, now) for one in rows[:limit]],
             encode_cursor(*more) if more is not None else None,
@@ -136,7 +140,7 @@ class Approving:
         """
         engine = self._engine()
         whole = ".".join(parse_approval_id(approval_id))
-        now = engine.store.clock(self._clock).now()
+        now = engine.clock.now()
         if isinstance(expires, datetime):
             expires_at = checked_moment("expires", expires)
         else:
@@ -183,7 +187,7 @@ class Approving:
 
     async def _submitted(self, engine: Engine, op: ops.Decide) -> Decided | Duplicate[Decided]:
         outcome = await engine.coordinator.submit(op)
-        return await _decided(engine.store, op, outcome, engine.store.clock(self._clock).now())
+        return await _decided(engine.store, op, outcome, engine.clock.now())
 
     def _needed_secrets(self) -> Secrets:
         found = self._secrets()
@@ -208,9 +212,8 @@ def _checked_by(by: Any) -> str:
 
 
 def _checked_groups(groups: Any) -> list[str]:
-    if isinstance(groups, str) or not isinstance(groups, Iterable):
-        raise BadValue("groups", groups, "must be a list of names")
-    found = [f"{GROUP}{check_person('group', one).removeprefix(GROUP)}" for one in groups]
+    named = checked_names("groups", groups)
+    found = [f"{GROUP}{check_person('group', one).removeprefix(GROUP)}" for one in named]
     if len(found) > limits.groups_max:
         problem = f"are {len(found)}; at most {limits.groups_max} (groups_max)"
         raise BadValue("groups", limits.unsaid, problem)
@@ -229,10 +232,8 @@ Source = Callable[[WatcherPlace | None, int], Any]
 def _wanted(
     who: str | Sequence[str] | None, workflow: str | None, name: str | None
 ) -> Callable[[Asks], bool]:
-    people = (who,) if isinstance(who, str) else who
-    if people is not None and not isinstance(people, Sequence):
-        raise BadValue("who", who, 'must be a list, such as ["anna", "group:finance"]')
-    asked_for = None if people is None else {check_person("who", one) for one in people}
+    people = checked_who(who)
+    asked_for = None if people is None else set(people)
     named = None if name is None else check_name("approval", name)
 
     def fits(asks: Asks) -> bool:

@@ -19,7 +19,6 @@ from perdure.engine import Engine
 from perdure.errors import NotRunning, RunFinished, RunNotFound, SignalLost
 from perdure.following import hears, look_every_s
 from perdure.inputs import decoded_item
-from perdure.model.clock import Clock
 from perdure.model.codec import Codec, codec_for
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.keys import reply_scope
@@ -41,7 +40,6 @@ _lost = frozenset({"replaced", "expired", "discarded", "rejected", "dead_letter"
 class Asking:
     """What an App can ask of runs."""
 
-    _clock: Clock
     _engine: Callable[[], Engine]
 
     @overload
@@ -109,7 +107,7 @@ class Asking:
         replaced or expires before it is handled, and TimeoutError: then the answer may still come. The same `key`, with
         the same payload, asks for the same answer again and sends nothing twice.
         """
-        question = _Question(self._engine(), self._clock, codec_for(type, where="the reply"))
+        question = _Question(self._engine(), codec_for(type, where="the reply"))
         ask = functools.partial(question.ask, run_id, signal, payload, key, path)
         if timeout is None:
             return await ask()
@@ -126,10 +124,9 @@ class Asking:
 class _Question:
     """One question on its way."""
 
-    def __init__(self, engine: Engine, clock: Clock, codec: Codec) -> None:
+    def __init__(self, engine: Engine, codec: Codec) -> None:
         self._engine = engine
         self._store = engine.store
-        self._clock = clock
         self._codec = codec
         self._run_id = ""
         self._name = ""
@@ -176,7 +173,7 @@ class _Question:
                 is_idle = not await hears(heard, every_s)
 
     async def _reply(self) -> str | None:
-        now = self._store.clock(self._clock).now()
+        now = self._engine.clock.now()
         found = await self._store.used_key(reply_scope(self._run_id), self._signal_id, now)
         return None if found is None else msgspec.json.decode(found.answer, type=str)
 

@@ -34,7 +34,6 @@ from perdure.inputs import (
     pool_name,
 )
 from perdure.model import ops
-from perdure.model.clock import Clock
 from perdure.model.codec import Codec
 from perdure.model.duration import Duration
 from perdure.model.keys import claim_on, claim_scope
@@ -73,7 +72,6 @@ class Carrying:
     """What an App can do with runs as documents."""
 
     registry: Registry
-    _clock: Clock
     _engine: Callable[[], Engine]
     _untyped: Codec
 
@@ -103,7 +101,7 @@ class Carrying:
     async def _export(self, run_id: str) -> dict[str, Any]:
         engine = self._engine()
         run, steps, signals = await _whole(engine.store, run_id)
-        answered = await _answered(engine.store, run, steps, self._clock.now())
+        answered = await _answered(engine.store, run, steps, engine.clock.now())
         # As it comes out of a file: nothing but what JSON has.
         text = msgspec.json.encode(document_of(run, steps, signals, answered))
         return msgspec.json.decode(text, type=dict[str, Any])
@@ -157,7 +155,7 @@ class Carrying:
         if workflow is not None and workflow.cancel_on:  # as its own input and entity say
             about = entity_text(fork.entity_type, fork.entity_id)
             fork = replace(fork, cancel_on=cancellers(workflow, fork.input, about))
-        answered = await _answered(engine.store, run, taken, self._clock.now())
+        answered = await _answered(engine.store, run, taken, engine.clock.now())
         document = document_of(fork, taken, (), answered)
         check_document(document)
         op = ops.ImportRun(

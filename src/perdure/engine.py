@@ -116,6 +116,7 @@ class Engine(NamedTuple):
     registry: Registry
     store: Store
     coordinator: Coordinator
+    clock: Clock  # by which the store judges
     worker: Worker | None
     ids: Ids
     upkeep: Upkeep
@@ -275,8 +276,8 @@ async def _made(
         observed.gauges = gauges_of(store, coordinator, clock, worker, consumers)
     pools = _declared_pools(settings, registry)
     return Engine(
-        *(registry, store, coordinator, worker, ids, upkeep, matcher, desk, consumers, hints),
-        *(pools, observed),
+        *(registry, store, coordinator, clock, worker, ids, upkeep, matcher, desk, consumers),
+        *(hints, pools, observed),
     )
 
 

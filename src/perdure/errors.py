@@ -18,7 +18,9 @@ Permanent, RetryAfter          raised by users inside steps
 Evicted                        a BaseException: never caught by user code that catches Exception
 """
 
+import difflib
 from datetime import datetime
+from typing import Final
 
 from perdure.model.clock import to_datetime
 from perdure.model.duration import Duration, parse_duration
@@ -26,6 +28,17 @@ from perdure.model.limits import shown
 from perdure.model.outcomes import Finished, NotFound, Refusal
 from perdure.model.records import ErrorRecord
 from perdure.model.root import PerdureError as PerdureError
+
+# Names that one which is not known is compared with: enough for who mistypes, and over in a moment.
+_compared_max: Final = 1_000
+
+
+def _meant(name: str, known: list[str]) -> str:
+    """A question, if a name that is known is like the one that was asked for."""
+    # What is asked for as "name version 3" may have the very name of one that is known.
+    others = [one for one in known[:_compared_max] if not name.startswith(one)]
+    alike = difflib.get_close_matches(name, others, n=1)
+    return f" (did you mean {alike[0]!r}?)" if alike else ""
 
 
 class RunNotFound(PerdureError, LookupError):
@@ -86,7 +99,9 @@ class UnknownSignal(PerdureError, LookupError):
     def __init__(self, name: str, known: list[str]) -> None:
         self.name, self.known = name, known
         listed = ", ".join(sorted(known)) or "none"
-        super().__init__(f"unknown signal {name!r}; the workflow declares: {listed}")
+        super().__init__(
+            f"unknown signal {name!r}{_meant(name, known)}; the workflow declares: {listed}"
+        )
 
 
 class UnknownWorkflow(PerdureError, LookupError):
@@ -100,8 +115,9 @@ class UnknownWorkflow(PerdureError, LookupError):
         listed = ", ".join(sorted(known)) or "none"
         if elsewhere is not None:
             listed += f"; other apps have: {', '.join(sorted(elsewhere)) or 'none'}"
+        meant = _meant(name, [*known, *self.elsewhere])
         super().__init__(
-            f"unknown workflow {name!r}; this app has: {listed}. Decorate it with @app.workflow, or app.add() it"
+            f"unknown workflow {name!r}{meant}; this app has: {listed}. Decorate it with @app.workflow, or app.add() it"
         )
 
 

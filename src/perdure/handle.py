@@ -150,12 +150,18 @@ class RunHandle(RunEnd[R_co], Generic[R_co]):
     async def history(
         self, *, limit: int = limits.page_rows_default, after: str | None = None
     ) -> Page[HistoryEntry]:
-        """What the run has done, in the order it was recorded; what is open comes last, and moves up once decided."""
+        """What the run has done, in the order it was recorded. What is open stands behind, on the last page, all of it.
+
+        A step that is decided while pages are read is on a later one, though it was never on one, or open, before.
+        """
         limit = checked_limit(limit)
-        seen = None if after is None else decode_cursor(after, tuple[int, bool, int, str, int])
+        seen = None if after is None else decode_cursor(after, tuple[int, int, str])
         await self._record()
-        rows = [one for one in await self._steps() if seen is None or history_place(one) > seen]
-        return page(rows, limit, history_entry, history_place)
+        rows = await self._app._engine().store.history_page(self.run_id, seen, limit + 1)
+        decided = [one for one in rows if one.seq]
+        if len(decided) > limit:
+            return page(decided, limit, history_entry, history_place)
+        return Page([history_entry(one) for one in rows], None)
 
     async def waiting(self) -> list[Waiting]:
         """What it waits for now."""

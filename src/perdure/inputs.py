@@ -3,7 +3,7 @@
 Whatever is wrong is refused here, before anything is written: the error names what, where, and what to do.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, TypeGuard, TypeVar
 
@@ -29,6 +29,7 @@ from perdure.model.limits import (
     check_entity,
     check_key,
     check_name,
+    check_person,
     check_pool_key,
     check_priority,
     check_run_id,
@@ -564,6 +565,23 @@ def checked_tag(tag: str | tuple[str, str] | None) -> tuple[str, str | None] | N
     if isinstance(tag, tuple) and len(tag) == 2 and all(isinstance(one, str) for one in tag):
         return checked_id("tag", tag[0]), checked_id("tag", tag[1])
     raise BadValue("tag", tag, "is neither a name nor (name, value)")
+
+
+def checked_names(what: str, names: Any) -> list[Any]:
+    """Several names; a single text is a list of letters to Python, and never meant so."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise BadValue(what, names, "must be a list of names")
+    return list(names)
+
+
+def checked_who(who: str | Sequence[str] | None) -> list[str] | None:
+    """Whose approvals are asked for; None is everybody, and none at all is not."""
+    people = (who,) if isinstance(who, str) else who
+    if people is None:
+        return None
+    if not isinstance(people, Sequence):
+        raise BadValue("who", who, 'must be a list, such as ["anna", "group:finance"]')
+    return [check_person("who", one) for one in people]
 
 
 def checked_statuses(status: Status | Iterable[Status] | None) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from perdure.engine import Engine
 from perdure.errors import UnknownPool
 from perdure.inputs import checked_limit
 from perdure.model import limits, ops
-from perdure.model.clock import Clock
 from perdure.model.limits import BadValue, check_name
 from perdure.model.outcomes import Refusal
 from perdure.model.pools import checked_limits, encode_limits
@@ -34,7 +33,6 @@ _kept: Final[Any] = object()  # stands for a limit that stays as it is
 class Pooling:
     """What an App can do with pools."""
 
-    _clock: Clock
     _engine: Callable[[], Engine]
 
     async def set_pool(
@@ -67,24 +65,24 @@ class Pooling:
         row = await engine.coordinator.submit(
             ops.SetPool(name=name, limits=text, fields=tuple(said))
         )
-        return await self._info(engine.store, name, row)
+        return await self._info(engine, name, row)
 
     async def reset_pool(self, pool: str | Pool) -> PoolInfo:
         """Set the limits of a pool back to what code declares."""
         engine = self._engine()
         name = _name_of(pool)
         row = await engine.coordinator.submit(ops.SetPool(name=name, limits=None))
-        return await self._info(engine.store, name, row)
+        return await self._info(engine, name, row)
 
-    async def _info(self, store: Store, name: str, row: PoolRecord | Refusal) -> PoolInfo:
+    async def _info(self, engine: Engine, name: str, row: PoolRecord | Refusal) -> PoolInfo:
         if isinstance(row, Refusal):
             raise UnknownPool(name)
-        return pool_info(row, await store.standing(name, []), self._clock.now())
+        return pool_info(row, await engine.store.standing(name, []), engine.clock.now())
 
     async def pools(self) -> list[PoolInfo]:
         """All pools: their limits, slots that are taken, how many wait for one and since when."""
-        store = self._engine().store
-        now = self._clock.now()
+        engine = self._engine()
+        store, now = engine.store, engine.clock.now()
         return [
             pool_info(row, await store.standing(row.name, []), now) for row in await store.pools()
         ]
@@ -98,11 +96,12 @@ class Pooling:
     ) -> Page[SlotWait]:
         """Who stands in the line of a pool, longest first, and why."""
         limit = checked_limit(limit)
-        store = self._engine().store
+        engine = self._engine()
+        store = engine.store
         row = await pool_row(store, _name_of(pool))
         seen = decode_cursor(after, tuple[int, str]) if after is not None else None
         runs = await store.line(row.name, seen, limit + 1)
-        waits = await slot_waits(store, row, runs, self._clock.now())
+        waits = await slot_waits(store, row, runs, engine.clock.now())
         return page(
             runs, limit, lambda run: waits[run.run_id], lambda last: (last.line_at, last.run_id)
         )

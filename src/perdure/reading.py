@@ -30,7 +30,6 @@ from perdure.ledger.replaying import Place, Replayed, replay
 from perdure.ledger.rules import checked_rule
 from perdure.ledger.watch import trim
 from perdure.model import limits, ops
-from perdure.model.clock import Clock
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.limits import BadValue, check_name, check_reason
 from perdure.model.outcomes import Refusal, Trimmed
@@ -62,7 +61,6 @@ class Reading:
 
     registry: Registry
     readers: Readers
-    _clock: Clock
     _life: Life
     _settings: Settings
     _engine: Callable[[], Engine]
@@ -229,7 +227,9 @@ class Reading:
             if callable(given):
                 raise BadValue(part, given, "is a function; callables belong to code: @app.on")
         checked_rule(where, map, key)
-        if check_name("subscription", name) in self.readers.subscriptions:
+        if (
+            check_name("subscription", name) in self.readers.subscriptions
+        ):  # also before it is a row
             raise Conflict(f"subscription {name!r} is declared in code; change it there")
         begin = checked_start(start)
         row = SubscriptionRecord(
@@ -241,7 +241,9 @@ class Reading:
             key=key,
         )
         put = ops.PutSubscription(subscription=row, start=begin.position, start_at=begin.at)
-        await engine.coordinator.submit(put)
+        outcome = await engine.coordinator.submit(put)
+        if isinstance(outcome, Refusal):
+            raise refusal_error(outcome, name, "")
 
     async def _subscriber(
         self, engine: Engine, workflow: AnyWorkflow | str, *, mapped: bool
@@ -277,9 +279,9 @@ class Reading:
 
     async def consumers(self) -> list[ConsumerInfo]:
         """All consumers that ever ran on this store, by name, with the built-in `workflow_runner`."""
-        store = self._engine().store
+        engine = self._engine()
+        store, now = engine.store, engine.clock.now()
         _, last = await store.span()
-        now = self._clock.now()
         return [consumer_info(one, last, now) for one in await store.consumers()]
 
     async def pause_consumer(self, name: str, reason: str | None = None) -> None:
@@ -404,14 +406,14 @@ class Reading:
 
     def _bench(self) -> Bench:
         engine = self._engine()
-        return Bench(engine.store, engine.coordinator, self._clock, engine.desk, self.readers)
+        return Bench(engine.store, engine.coordinator, engine.clock, engine.desk, self.readers)
 
     async def health(self) -> Health:
         """Whether somebody should look: consumers that stall, runs that nobody takes, and what waits for a decision."""
         engine = self._engine()
         consumers = engine.consumers
         here = (lambda name: None) if consumers is None else consumers.position
-        return await measure(engine.store, self._clock.now(), here)
+        return await measure(engine.store, engine.clock.now(), here)
 
     async def trim_ledger(
         self, *, older_than: Duration | None = None, keep: int | None = None, force: bool = False
@@ -429,7 +431,7 @@ class Reading:
             keep_us, keep = self._settings.keep_events_us, self._settings.keep_events_max
         if keep_us is None and keep is None:
             raise BadValue("older_than", None, "or keep is needed: this app has no keep_events=")
-        return await trim(engine.coordinator, self._clock, keep_us, keep, force)
+        return await trim(engine.coordinator, engine.clock, keep_us, keep, force)
 
 
 def _checked_place(position: Any, subscription: Any) -> tuple[int, str]:

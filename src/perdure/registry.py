@@ -421,22 +421,22 @@ def workflow(function: Any = None, /, **options: Any) -> Any:
     return decorator if function is None else decorator(function)
 
 
-Definition = Workflow[Any, *tuple[Any, ...]] | Channel
-
-
-def definitions_in(thing: Any) -> list[Definition]:
-    """The workflows, topics and queues in an object: itself, or all of a module."""
+def definitions_in(thing: Any, also: type[Any]) -> list[Any]:
+    """The workflows, topics and queues in an object, and what is of another kind: itself, or all of a module."""
     if isinstance(thing, Workflow):
-        return [thing, *(one for each in thing.needs for one in definitions_in(each))]
-    if isinstance(thing, Topic | Queue):
+        return [thing, *(one for each in thing.needs for one in definitions_in(each, also))]
+    if isinstance(thing, Topic | Queue | also):
         return [thing]
     if isinstance(thing, ModuleType):
-        found = [one for one in vars(thing).values() if isinstance(one, Workflow | Topic | Queue)]
+        kinds = Workflow | Topic | Queue | also
+        found = [one for one in vars(thing).values() if isinstance(one, kinds)]
         if found:
-            return list(dict.fromkeys(one for each in found for one in definitions_in(each)))
-        raise BadValue("module", thing.__name__, "holds no workflow, topic or queue")
+            return list(dict.fromkeys(one for each in found for one in definitions_in(each, also)))
+        raise BadValue("module", thing.__name__, "holds no workflow, topic, queue or hook")
     if isinstance(thing, Step):
         return []
     raise BadValue(
-        "definition", thing, "is neither a workflow, a step, a topic, a queue nor a module of them"
+        "definition",
+        thing,
+        "is neither a workflow, a step, a topic, a queue, a hook nor a module of them",
     )

@@ -25,7 +25,6 @@ from perdure.inputs import (
     offered_input,
 )
 from perdure.model import limits, ops
-from perdure.model.clock import Clock
 from perdure.model.codec import codec_for
 from perdure.model.duration import Duration
 from perdure.model.limits import BadValue, check_name, check_reason, unsaid
@@ -64,7 +63,6 @@ class Scheduling:
 
     registry: Registry
     declared_schedules: dict[str, ScheduleRecord]
-    _clock: Clock
     _life: Life
     _engine: Callable[[], Engine]
 
@@ -217,7 +215,7 @@ class Scheduling:
         engine = self._engine()
         row = await _scheduled(engine.store, name)
         after = checked_moment("since", since) - 1
-        before = min(checked_moment("until", until) - 1, engine.store.clock(self._clock).now())
+        before = min(checked_moment("until", until) - 1, engine.clock.now())
         # Ten thousand ticks take a second to find, in which others want the loop.
         ticks = await asyncio.to_thread(_checked_window, row, after, before)
         if checked_flag("dry_run", dry_run):

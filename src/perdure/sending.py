@@ -5,7 +5,7 @@ judge, in the commit. One send raises what was refused; of many, each has its ow
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +40,9 @@ from perdure.registry import Workflow
 from perdure.views import Refused
 
 SentOrNot = Sent | Finished | NotFound | Refused
+
+# One of several, as callers give it.
+a_send: Final = "(run_id, signal, payload)"
 
 # --- one ---
 
@@ -132,11 +135,11 @@ async def send_many(
     """Send them all, and answer in their order. What is wrong with one is its answer."""
     made: list[ops.SendSignal | Refused] = []
     if not isinstance(sends, Iterable):
-        raise BadValue("sends", sends, "are not several: give a list of (run_id, signal, payload)")
+        raise BadValue("sends", sends, f"are not several: give a list of {a_send}")
     catalogue = Catalogue(engine.store)
     for one in sends:
         try:
-            run_id, signal, payload = _parts(one)
+            run_id, signal, payload = send_parts(one)
             send = await send_op(engine, run_id, signal, payload, None, None, True, catalogue)
             made.append(await catalogue.checked(send))
         except (InvalidPayload, Uncheckable, UnknownSignal, BadValue) as error:
@@ -146,9 +149,9 @@ async def send_many(
     return [one if isinstance(one, Refused) else _told(next(outcomes), one) for one in made]
 
 
-def _parts(send: Any) -> tuple[str, Signal[Any] | str, Any]:
+def send_parts(send: Any) -> tuple[str, Signal[Any] | str, Any]:
     if not isinstance(send, tuple | list) or len(send) != 3:
-        raise BadValue("send", send, "is not (run_id, signal, payload)")
+        raise BadValue("send", send, f"is not {a_send}")
     run_id, signal, payload = send
     return run_id, signal, payload
 

@@ -25,7 +25,6 @@ from perdure.inputs import (
 )
 from perdure.ledger import cloudevents
 from perdure.model import limits, ops
-from perdure.model.clock import Clock
 from perdure.model.duration import Duration, parse_duration
 from perdure.model.events import Cause, Event, event_of
 from perdure.model.limits import BadValue, check_entity, check_name
@@ -63,7 +62,6 @@ class Telling:
     """The verbs of an app about events and items."""
 
     _engine: Callable[[], Engine]
-    _clock: Clock
 
     @property
     @abstractmethod
@@ -146,7 +144,7 @@ class Telling:
         op = ops.Emit(events=(new,))
         if connection is not None:
             op = ops.Emit(events=(await Catalogue(engine.store).checked(new),))
-            return await post(engine, connection, op, self._clock.now())
+            return await post(engine, connection, op, engine.clock.now())
         (outcome,) = await submit(engine.coordinator, engine.store, op)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, new.type, "")
@@ -347,7 +345,7 @@ class Telling:
         op = new_item(engine.registry, queue, payload, key, engine.ids.ulid(), by_name=True)
         if connection is not None:
             op = await Catalogue(engine.store).checked(op)
-            return await post(engine, connection, op, self._clock.now())
+            return await post(engine, connection, op, engine.clock.now())
         outcome = await submit(engine.coordinator, engine.store, op)
         if isinstance(outcome, Refusal):
             raise refusal_error(outcome, op.queue, "")
@@ -374,9 +372,9 @@ class Telling:
         """Delete what is in a queue, or what has been there for longer than this; gives how many."""
         engine = self._engine()
         # What comes while we delete stays: else a busy producer would keep us here for ever.
-        before = self._clock.now() + 1 if older_than is None else None
+        before = engine.clock.now() + 1 if older_than is None else None
         if older_than is not None:
-            before = self._clock.now() - parse_duration(older_than, "older_than")
+            before = engine.clock.now() - parse_duration(older_than, "older_than")
         count, more = 0, True
         while more:
             op = ops.PurgeQueue(

@@ -550,6 +550,7 @@ def consumer_info(row: ConsumerRecord, last: int, now: int) -> ConsumerInfo:
 
 class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A rule: events of a pattern start a workflow. With `code`, `where`, `map` and `key` may name functions.
+    One that code declares (`declared`) is changed there.
 
     Events after `position` count; those between `behind` and `until` are still to be caught up with.
     """
@@ -561,6 +562,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     map: str | None
     key: str | None
     code: bool
+    declared: bool
     enabled: bool
     position: int
     behind: int | None

@@ -2,17 +2,30 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import TOKEN, serving
-from shell import PATIENCE_S, Shell, environment, line_of, piped
+from shell import PATIENCE_S, SOURCES, Shell, environment, line_of, piped
 
 from perdure import App
 from perdure.cli import exits
-from perdure.errors import OutcomeUnknown, RunNotFound, StoreRefused, Unreachable
+from perdure.cli.exits import CodeFailed
+from perdure.cli.wording import ADVICE
+from perdure.errors import (
+    BadRequest,
+    NotRunning,
+    OutcomeUnknown,
+    PerdureError,
+    RunNotFound,
+    StoreRefused,
+    Unreachable,
+)
+from perdure.model.limits import BadValue
 
 LOOKING = [
     ["runs"],
@@ -42,7 +55,7 @@ def test_no_command_makes_a_store_in_passing(bare: Shell, command: list[str]) ->
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("oracle://host/x", "no store for 'oracle://host/x'; known: memory://"),
+        ("oracle://host/x", "no store for 'oracle://host/x'; known: http://host  sqlite:///path"),
         ("memory://", "only within the process of its app"),
         ("sqlite:///directory", "is a directory"),
         ("sqlite:///garbage.db", "file is not a database"),
@@ -66,12 +79,12 @@ def test_a_place_that_is_out_of_reach(bare: Shell, url: str, says: str) -> None:
     "url", ["http://", "http://[bad", "http://127.0.0.1:99999", "https://:443/x"]
 )
 def test_an_address_that_is_none(bare: Shell, url: str) -> None:
-    assert "no address of a server" in bare("--url", url, "runs", code=exits.REFUSED).err
+    assert "no address of a server" in bare("--url", url, "runs", code=exits.USAGE).err
 
 
 @pytest.mark.parametrize("token", ["t\u00f6ken", "two words", "line\n", ""])
 def test_a_token_that_cannot_be_sent_is_not_shown(bare: Shell, token: str) -> None:
-    said = bare("--url", "http://127.0.0.1:1", "--token", token, "runs", code=1 if token else 5)
+    said = bare("--url", "http://127.0.0.1:1", "--token", token, "runs", code=2 if token else 5)
     if token:
         assert "token is none" in said.err
         assert token not in said.err
@@ -88,10 +101,10 @@ def test_where_commands_work(sqlite_shell: Shell, tmp_path: Path) -> None:
     assert elsewhere.json("--url", "sqlite:///perdure.db", "runs")["items"]
     elsewhere("--url", "sqlite:///perdure.db", "runs", "--url", "sqlite:///no.db", code=5)
     with_app = Shell(env={"PERDURE_APP": "nowhere:app", "PERDURE_NAMESPACE": "x"})
-    assert "no module 'nowhere'" in with_app("runs", code=exits.REFUSED).err
+    assert "no module 'nowhere'" in with_app("runs", code=exits.USAGE).err
     with serving(App("sqlite:///perdure.db", worker=False)) as url:
         assert with_app.json("runs", "--url", url, "--token", TOKEN)["items"]
-        said = with_app("runs", "--url", url, "--namespace", "x", code=exits.REFUSED).err
+        said = with_app("runs", "--url", url, "--namespace", "x", code=exits.USAGE).err
         assert "a namespace of its own" in said
 
 
@@ -101,10 +114,11 @@ def test_what_a_server_refuses(bare: Shell) -> None:
         told = json.loads(nobody("runs", "--json", code=exits.REFUSED).err)
         assert told["error"] == "NotAuthenticated"
         known = Shell("--url", url, "--token", TOKEN)
-        assert "give the URL of the store" in known("db", "backup", "x.db", code=1).err
+        assert "give the URL of the store" in known("db", "backup", "x.db", code=2).err
         for command in (["db", "migrate"], ["worker", "corner_shop:app"], ["serve"]):
-            assert "is a server; this needs a store" in known(*command, code=1).err
-        assert known("--url", f"{url}/elsewhere", "runs", code=exits.REFUSED).err
+            assert "is a server; this needs a store" in known(*command, code=2).err
+        astray = known("--url", f"{url}/elsewhere", "runs", code=exits.REFUSED).err
+        assert "with the path that it is mounted under" in astray
 
 
 # --- apps ---
@@ -122,9 +136,12 @@ MODULES = {
 @pytest.mark.parametrize("name", MODULES)
 def test_an_app_that_cannot_be_had_is_told_with_its_own_lines(bare: Shell, name: str) -> None:
     code, says = MODULES[name]
+    failed = "Error" in says or "Exit" in says or "No module" in says
     Path(f"{name}.py").write_text(f"{code}\n")
     try:
-        said = bare("--app", f"{name}:app", "runs", code=exits.REFUSED).err
+        said = bare(
+            "--app", f"{name}:app", "runs", code=exits.REFUSED if failed else exits.USAGE
+        ).err
     finally:
         sys.path[:] = [one for one in sys.path if one != os.getcwd()]
         sys.modules.pop(name, None)
@@ -136,7 +153,7 @@ def test_an_app_that_cannot_be_had_is_told_with_its_own_lines(bare: Shell, name:
 @pytest.mark.parametrize("target", ["nowhere:app", "nowhere", "shop.py", "./shop:app", ":app"])
 def test_an_app_that_is_not_there(bare: Shell, target: str) -> None:
     for command in (["runs", "--app", target], ["worker", target], ["serve", target]):
-        said = bare(*command, code=exits.REFUSED).err
+        said = bare(*command, code=exits.USAGE).err
         assert said.startswith(f"perdure: app '{target}' ")
         assert len(said.splitlines()) == 1
 
@@ -159,8 +176,17 @@ def test_processes_need_an_app(bare: Shell) -> None:
         (["runs", "list", "extra"], "unexpected extra argument"),
         (["runs", "list", "--limit", "0"], "--limit"),
         (["runs", "list", "--limit", "many"], "--limit"),
-        (["runs", "list", "--all", "--limit", "3"], "contradict each other"),
         (["runs", "list", "--created-from", "soon"], "is not a time"),
+        (["runs", "list", "--status", "gone"], "is none of: cancelled, "),
+        (["runs", "list", "--after", "x"], "no cursor"),
+        (["runs", "result", "waiting", "--timeout", "2x"], "no span of time"),
+        (["start", "quick", "--wait", "--timeout", "2x"], "no span of time"),
+        (["start", "quick", "--deadline", "soon"], "no span of time"),
+        (["start", "quick", "--start-at", "2030-13-01"], "is not a time"),
+        (["approvals", "link", "x", "--by", "anna", "--expires", "99y"], "no span of time"),
+        (["db", "prune", "--older-than", "20w 1d 3x"], "no span of time"),
+        (["consumers", "rewind", "audit", "back"], "neither a position"),
+        (["events", "replay", "audit", "--since", "then"], "neither a position"),
         (["runs", "watch", "--every", "0s"], "look_us_min"),
         (["events", "tail", "-n", "-1"], "-n"),
         (["signal", "x", "note", "{"], "is not JSON"),
@@ -173,24 +199,23 @@ def test_processes_need_an_app(bare: Shell) -> None:
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
 def test_a_line_that_is_none_is_refused_before_anything_is_asked(
-    sqlite_shell: Shell, command: list[str], says: str
+    bare: Shell, command: list[str], says: str
 ) -> None:
-    said = sqlite_shell(*command, code=exits.USAGE)
+    """There is no store: whoever had looked for one would have said so."""
+    said = bare(*command, code=exits.USAGE)
     assert says in said.err
     assert said.out == ""
 
 
-def test_values_that_the_library_does_not_take(sqlite_shell: Shell) -> None:
+def test_values_that_the_library_does_not_take(shell: Shell) -> None:
     for command, says in (
-        (["runs", "list", "--status", "gone"], "status 'gone' is none of: cancelled, "),
-        (["runs", "list", "--after", "x"], "cursor 'x' is not one that a listing gave"),
+        (["runs", "list", "--all", "--limit", "3"], "contradict each other"),
         (["runs", "list", "--limit", "5000"], "page_rows_max"),
         (["runs", "show", "a\x1b[31m"], "control character"),
         (["events", "timeline", "x"], "'type/id'"),
-        (["runs", "result", "waiting", "--timeout", "soon"], "is not understood"),
         (["consumers", "refire", "audit", "9" * 30], "must be a whole number"),
     ):
-        said = sqlite_shell(*command, code=exits.REFUSED)
+        said = shell(*command, code=exits.USAGE)
         assert says in said.err
         assert "\x1b" not in said.err
 
@@ -202,12 +227,12 @@ def test_the_worker_refuses_a_level_of_its_log_that_is_none(bare: Shell) -> None
 
 def test_serving_beyond_this_machine_needs_tokens(bare: Shell) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
-        said = bare("serve", "--host", host, code=exits.REFUSED).err
+        said = bare("serve", "--host", host, code=exits.USAGE).err
         assert "PERDURE_TOKENS" in said
         assert not Path("perdure.db").exists()
     with serving(App("sqlite:///perdure.db", worker=False)) as url:
         taken = url.rpartition(":")[2]
-        assert "cannot be listened at" in bare("serve", "--port", taken, code=exits.REFUSED).err
+        assert "cannot be listened at" in bare("serve", "--port", taken, code=5).err
 
 
 # --- codes ---
@@ -221,9 +246,42 @@ def test_each_error_has_its_code() -> None:
         (StoreRefused("x"), True, exits.REFUSED),
         (Unreachable("http://x", "y"), True, exits.OUT_OF_REACH),
         (OutcomeUnknown("x"), True, exits.OUT_OF_REACH),
+        (NotRunning("x"), True, exits.OUT_OF_REACH),  # the engine of a server
+        (BadRequest("x", 503), True, exits.OUT_OF_REACH),  # from between us and a server
+        (BadRequest("x", 400), True, exits.REFUSED),
+        (BadValue("x", "y", "z"), True, exits.USAGE),
+        (CodeFailed("x", "y", "z"), False, exits.REFUSED),
         (ValueError("x"), True, exits.REFUSED),
     ):
         assert exits.code_of(error, opened=opened) == code, error
+
+
+class _Refusing(App):
+    """Its store has gone; it can be asked only by who is near."""
+
+    error: PerdureError
+
+    async def runs(self, *args: Any, **wanted: Any) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotRunning("not open"), StoreRefused("no space"), StoreRefused("busy", passing=True)],
+    ids=repr,
+)
+def test_a_server_without_a_store_is_one_out_of_reach(bare: Shell, error: PerdureError) -> None:
+    app = _Refusing("sqlite:///perdure.db", worker=False)
+    app.error = error
+    with serving(app) as url:
+        said = bare("--url", url, "--token", TOKEN, "runs", code=exits.OUT_OF_REACH)
+    assert str(error) in said.err
+
+
+def test_the_consumer_of_a_parked_event_that_is_not_there(every_shell: Shell) -> None:
+    said = every_shell("consumers", "refire", "adit", "1", code=exits.NOT_FOUND).err
+    assert "no consumer 'adit'" in said
+    assert "is not parked" in every_shell("consumers", "refire", "audit", "1", code=2).err
 
 
 def test_tracebacks_are_there_for_who_asks(sqlite_shell: Shell, tmp_path: Path) -> None:
@@ -231,6 +289,46 @@ def test_tracebacks_are_there_for_who_asks(sqlite_shell: Shell, tmp_path: Path) 
     assert said.code == exits.REFUSED
     assert "Traceback (most recent call last)" in said.err
     assert said.err.endswith("perdure: run 'failed' failed: ValueError: no such luck\n")
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["start", "qick"], "(did you mean 'quick'?); this app has: none"),
+        (["start", "qick"], "`perdure workflows` lists all"),
+        (["signal", "waiting", "aprove", "true"], "(did you mean 'approve'?)"),
+        (["consumers", "pause", "adit"], "`perdure consumers` lists those"),
+        (["subscriptions", "enable", "x"], "`perdure subscriptions` lists those"),
+        (["schedules", "pause", "x"], "`perdure schedules` lists those"),
+        (["pools", "reset", "x"], "`perdure pools` lists those"),
+        (["consumers", "refire", "audit", "1"], "`perdure consumers parked` lists"),
+        (["approvals", "decide", "x", "--by", "anna"], "that `perdure approvals` shows"),
+        (["events", "replay", "audit"], "by --app"),
+        (["db", "prune", "--yes"], "--older-than is needed"),
+        (["schedules", "set", "x", "5x", "quick"], "an interval, such as '15m'"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_advice_is_for_a_shell(sqlite_shell: Shell, command: list[str], says: str) -> None:
+    with pytest.raises(AssertionError) as told:
+        sqlite_shell(*command)
+    said = str(told.value)
+    assert says in said
+    assert not re.search(r"await app|app\.[a-z_]+\(|@app|timedelta|page\.cursor", said)
+
+
+def test_all_that_is_reworded_is_still_said_somewhere() -> None:
+    """Else a table of words grows old by itself."""
+    sources = "\n".join(
+        re.sub(r'"\n\s+f?"', "", one.read_text(encoding="utf-8"))
+        for one in SOURCES.rglob("*.py")
+        if "cli" not in one.relative_to(SOURCES).parts
+    )
+    shown = sources.replace("no keep=", "older_than None is needed: this app has no keep=")
+    assert [python for python, _ in ADVICE if python not in shown] == []
 
 
 # --- what is not installed ---

@@ -38,6 +38,8 @@ def test_a_command_says_what_it_is_for_and_each_option_too(path: tuple[str, ...]
     assert one.help and one.help.rstrip()[-1] == "."
     for option in one.params:
         assert option.help, option.opts
+    said = Shell()(*path, "--help").out
+    assert not re.search(r"<\w|list\[|\bJson\b", said), "a Python type is no word for a value"
     assert Shell()(*path, "--help").out.startswith(f"Usage: perdure {' '.join(path)} ")
 
 

@@ -23,7 +23,7 @@ def test_events_are_listed_by_pattern_and_entity(shell: Shell) -> None:
     assert first["items"] + rest["items"] == every
     by_time = shell.json("events", "list", "--by-time")["items"]
     assert rows(by_time, "occurred_at") == sorted(rows(by_time, "occurred_at"))
-    assert "empty segment" in shell("events", "list", "a..b", code=1).err
+    assert "empty segment" in shell("events", "list", "a..b", code=2).err
 
 
 def test_an_event_is_emitted_and_resumes_who_waits(every_shell: Shell) -> None:
@@ -41,7 +41,7 @@ def test_an_event_is_emitted_and_resumes_who_waits(every_shell: Shell) -> None:
     assert rows(timeline, "payload") == [1, 3, 5]
     assert timeline[0]["event_id"] == f"{'0' * 25}1"
     assert "sku/7" in every_shell("events", "timeline", "sku/7").out
-    assert "only the engine" in every_shell("events", "emit", "workflow.done", code=1).err
+    assert "only the engine" in every_shell("events", "emit", "workflow.done", code=2).err
     assert "expected integer" in every_shell("events", "emit", "stock.arrived", '"x"', code=1).err
 
 

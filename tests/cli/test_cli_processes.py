@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from places import TOKEN, furnished
-from shell import PATIENCE_S, Shell, Terminal, environment, staying, terminal
+from shell import PATIENCE_S, Shell, Terminal, environment, line_of, piped, staying, terminal
 
 from perdure.http import Token
 
@@ -103,7 +103,33 @@ def test_the_log_of_a_worker_is_lines_of_json_if_asked(sqlite_shell: Shell, tmp_
     assert all({"time", "level", "logger", "message"} <= set(one) for one in lines)
 
 
+def test_who_reads_a_log_as_json_reads_no_other_lines(bare: Shell, tmp_path: Path) -> None:
+    line = line_of("serve", "--port", "0", "--log-json", "--log-level", "debug")
+    given = {"cwd": tmp_path, "env": environment(), "text": True}
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    lines = []
+    with subprocess.Popen(line, **given, **both) as process:
+        assert process.stdout is not None
+        for written in process.stdout:
+            lines.append(json.loads(written))
+            if "url" in lines[-1]:
+                process.terminate()
+    assert process.returncode == 0
+    assert any(one.get("logger", "").startswith("uvicorn") for one in lines)
+    assert not any("color_message" in one for one in lines)
+
+
 # --- serve ---
+
+
+def test_a_store_that_was_not_there_is_told_of(bare: Shell, tmp_path: Path) -> None:
+    for command in (("serve", "--port", "0"), ("worker", "corner_shop:app")):
+        url = f"sqlite:///{command[0]}.db"
+        for made in (True, False):
+            with staying(*command, "--url", url, cwd=tmp_path) as process:
+                assert process.banner["store"] == url
+                assert ("made" in process.banner) == made
+                assert process.ended() == 0
 
 
 def test_a_server_answers_with_a_worker_beside_it(tmp_path: Path, bare: Shell) -> None:
@@ -232,6 +258,44 @@ def test_dev_starts_anew_when_a_file_changes_and_ends_with_ctrl_c(
         assert shown.end() == 0
         assert not is_alive(last)
     assert "Traceback" not in shown.text
+
+
+def test_dev_ends_with_what_no_change_of_a_file_mends(bare: Shell, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(ONE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = piped("dev", "shop:app", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
+    assert (said.code, said.err.count("cannot be listened at")) == (5, 1)
+    said = piped("dev", "shop:app", "--port", "0", "--url", "sqlite:///no/dir.db", cwd=tmp_path)
+    assert (said.code, "does not exist; create it first" in said.err) == (5, True)
+    said = piped("dev", "shop:app", "--log-level", "loud", cwd=tmp_path)
+    assert said.code == 2
+    said = piped("dev", "shop:app", "--watch", "nowhere", cwd=tmp_path)
+    assert said.code == 2 and "--watch" in said.err and "nowhere" in said.err
+
+
+def test_dev_waits_for_an_app_that_is_still_to_be_written(bare: Shell, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("")
+    with terminal("dev", "shop:app", "--port", "0", cwd=tmp_path) as shown:
+        shown.until("module shop has no 'app'")
+        shown.until("it has ended with 1; waiting for a change")
+        (tmp_path / "shop.py").write_text(ONE)
+        shown.until("workflows  first")
+        shown.interrupt()
+        assert shown.end() == 0
+
+
+def test_dev_says_what_it_waits_for_before_it_starts_anew(bare: Shell, tmp_path: Path) -> None:
+    with developing(tmp_path) as (shown, _):
+        (tmp_path / "shop.py").write_text(SLOW)
+        shown.until("workflows  slow")
+        bare("start", "slow")
+        until(lambda: (tmp_path / "began").exists())
+        (tmp_path / "shop.py").write_text(TWO)
+        shown.until("waiting for steps in flight to end")
+        (tmp_path / "go").touch()
+        shown.until("workflows  second")
+        shown.interrupt()
+        assert shown.end() == 0
 
 
 def test_the_child_of_dev_ends_however_dev_ends(bare: Shell, tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import Shell, rows
+from places import TOKEN, furnished, serving
+from shell import Shell, rows, terminal
 
 from perdure import App, Context, Signal
 from perdure.cli.commands.watching import _History
+from perdure.http import Token
 from perdure.model import limits
 
 ALL = {"waiting", "paused", "failed", "completed", "asking", "stocked", "first", "second", "ended"}
@@ -92,6 +94,10 @@ def test_a_result_is_given_or_why_there_is_none(shell: Shell) -> None:
     assert "no such luck" in shell("runs", "result", "failed", code=1).err
     told = json.loads(shell("runs", "result", "failed", "--json", code=1).err)
     assert (told["error"], told["facts"]["type"]) == ("RunFailed", "ValueError")
+    told = json.loads(shell("runs", "result", "waiting", "--timeout", "1ms", "--json", code=1).err)
+    assert set(told) == {"type", "title", "status", "detail", "error", "facts"}
+    assert (told["type"], told["status"]) == ("urn:perdure:error:TimeoutError", 504)
+    assert told["facts"] == {"run_id": "waiting"}
     late = shell("runs", "result", "waiting", "--timeout", "1ms", code=1)
     assert "has not ended" in late.err
 
@@ -202,7 +208,7 @@ def test_a_failed_run_is_tried_again(shell: Shell) -> None:
 
 def test_a_wait_is_answered_anew(sqlite_shell: Shell) -> None:
     sqlite_shell("runs", "terminate", "first", "--yes")
-    said = sqlite_shell("runs", "retry", "first", "--path", "note", "--payload", "2", code=1)
+    said = sqlite_shell("runs", "retry", "first", "--path", "note", "--payload", "2", code=2)
     assert "first" in said.err
 
 
@@ -238,6 +244,45 @@ def test_a_start_for_later(shell: Shell) -> None:
     late = shell("start", "quick", "--wait", "--timeout", "1ms", code=1)
     assert "has not ended" in late.err
     assert "--wait" in shell("start", "quick", "--timeout", "1s", code=2).err
+
+
+def test_who_waits_for_a_start_knows_its_id_whatever_comes(shell: Shell) -> None:
+    """Else to repeat it would start another one."""
+    wait = ("start", "decide", "-i", '"tea"', "--wait", "--timeout", "1ms")
+    said = shell(*wait, code=1).err
+    made = {one["id"] for one in shell.json("runs")["items"]} - ALL
+    assert said.startswith(f"{made.pop()}: waiting for its end\n")
+    told = json.loads(shell(*wait, "--id", "new", "--json", code=1).err)
+    assert told["facts"] == {"run_id": "new"}
+    assert shell(*wait, "--id", "new", code=1).err.startswith("new (it was there already): ")
+
+
+def test_who_may_start_and_not_read_is_told_the_id(bare: Shell, tmp_path: Path) -> None:
+    furnished(f"sqlite:///{tmp_path}/perdure.db")
+    tokens = [Token.of(TOKEN, name="ci", scopes=["signal"])]
+    with serving(App(f"sqlite:///{tmp_path}/perdure.db", worker=False), tokens=tokens) as url:
+        there = Shell("--url", url, "--token", TOKEN)
+        start = ("start", "quick", "--wait", "--id", "new")
+        said = there(*start, code=1).err
+        assert said.startswith("new: waiting") and "'read'" in said
+        told = json.loads(there(*start, "--json", code=1).err)
+    assert (told["error"], told["facts"]["run_id"]) == ("ScopeMissing", "new")
+
+
+def test_who_leaves_a_start_is_told_the_id(
+    sqlite_shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with terminal("start", "decide", "-i", '"x"', "--id", "new", "--wait", cwd=tmp_path) as shown:
+        shown.until("new: waiting for its end")
+        shown.interrupt()
+        assert shown.end() == 130
+
+    async def left(self: Any, timeout: Any = None) -> None:  # noqa: ASYNC109 (the API's word)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perdure.handle.RunHandle.result", left)
+    told = json.loads(sqlite_shell("start", "quick", "--id", "q", "--wait", "--json", code=130).err)
+    assert (told["error"], told["facts"]) == ("KeyboardInterrupt", {"run_id": "q"})
 
 
 @pytest.mark.parametrize("source", ["text", "file", "stdin"])

@@ -136,7 +136,7 @@ def test_approvals_are_listed_and_decided(shell: Shell) -> None:
     assert shell.json(*decide, "yes", "--by", "anna", "--key", "k")["outcome"] == "decided"
     assert shell(*decide, "yes", "--by", "anna", "--key", "k").out.startswith("decided before")
     assert "anna" in shell(*decide, "no", "--by", "anna", code=1).err
-    assert shell("approvals", "decide", "nothing", "yes", "--by", "anna", code=1).err
+    assert shell("approvals", "decide", "nothing", "yes", "--by", "anna", code=2).err
 
 
 def test_one_decides_in_ones_own_name(shell: Shell) -> None:
@@ -153,4 +153,6 @@ def test_a_link_answers_for_somebody(shell: Shell) -> None:
     shell.env["PERDURE_SECRET"] = corner_shop.SECRET
     made = shell.json(*order, "https://shop.example/decide")["link"]
     assert made.startswith("https://shop.example/decide?")
-    assert "expires" in shell(*order, "https://x.example", "--expires", "soon", code=1).err
+    maybe = ["maybe" if one == "yes" else one for one in order[:-1]]
+    assert "none of its choices: yes, no" in shell(*maybe, code=2).err
+    assert "expires" in shell(*order, "https://x.example", "--expires", "soon", code=2).err

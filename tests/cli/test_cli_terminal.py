@@ -61,6 +61,22 @@ def test_a_table_has_colours_and_ids_that_are_whole(sqlite_shell: Shell, tmp_pat
     assert "failed" in shown.text
 
 
+def test_a_narrow_table_has_brief_times_and_what_users_name_is_not_painted(
+    sqlite_shell: Shell, tmp_path: Path
+) -> None:
+    sqlite_shell("start", "decide", "-i", '"o"', "--id", "new", "--entity", "failed/1")
+    sqlite_shell("signal", "new", "approve", "true")
+    sqlite_shell("runs", "pause", "waiting", "--reason", "failed")
+    with terminal("runs", cwd=tmp_path, COLUMNS="80") as shown:
+        assert shown.end() == 0
+    assert len(shown.text.splitlines()) == 1 + 10, "a line each"
+    assert re.search(r"^waiting .* (\d+[smh])+ ago .*failed *$", shown.text, re.MULTILINE)
+    assert len(RED.findall(shown.raw)) == 1, "a status, and no reason of that name"
+    with terminal("runs", cwd=tmp_path, COLUMNS="200") as shown:
+        assert shown.end() == 0
+    assert re.search(r"\d\d:\d\d:\d\d \(", shown.text)
+
+
 def test_what_is_stored_never_steers_the_terminal(sqlite_shell: Shell, tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07\x9b31m\u202egpj.exe\x00\x08\r"
     sqlite_shell("runs", "pause", "waiting", "--reason", evil.replace("\x00", ""))

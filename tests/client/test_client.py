@@ -1,7 +1,8 @@
 """The client has the verbs of App over HTTP: the same arguments, answers and errors."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from perdure import (
     App,
     ApprovalClosed,
     BadHint,
+    BadRequest,
     Buffered,
     Client,
     Conflict,
@@ -26,6 +28,7 @@ from perdure import (
     Fact,
     Finished,
     InvalidPayload,
+    NotAllowed,
     NotAuthenticated,
     NotFound,
     NotRunning,
@@ -90,6 +93,10 @@ def shop() -> App:
     @app.workflow
     async def ask(ctx: Context) -> str:
         return (await ctx.wait(approval("agreed", choices=["yes", "no"]))).choice or ""
+
+    @app.workflow
+    async def pay(ctx: Context, who: str) -> str:
+        return (await ctx.wait(approval("paid", who=[who]))).by or ""
 
     @app.workflow
     async def reply(ctx: Context) -> None:
@@ -393,6 +400,88 @@ async def test_approvals_are_decided_in_ones_own_name_or_by_link(both: Both) -> 
     assert await runs[1].result() == "no"
 
 
+async def test_lists_say_the_same_as_in_the_library(both: Both) -> None:
+    client, app = both.client, both.app
+    run = await app.start("ask")
+    await app.start("pay", "anna")
+    await app.start("decide", "o", id="waiting")
+    async with asyncio.timeout(10):
+        while len(found := await app.approvals()) < 2:  # noqa: ASYNC110 (a row, not an object)
+            await asyncio.sleep(0)
+    annas: list[Any] = [None, "anna", ["anna"], ("anna", "group:finance")]
+    for who in annas:
+        assert await client.approvals(who=who) == await app.approvals(who=who) == found
+    for nobodys in ([], ()):
+        assert await client.approvals(who=nobodys) == await app.approvals(who=nobodys)
+        assert [one.name for one in await client.approvals(who=nobodys)] == ["agreed"]
+    statuses: list[Any] = [None, [], (), "waiting", ["waiting", "failed"], {"failed"}]
+    for status in statuses:
+        assert await client.runs(status=status) == await app.runs(status=status)
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("approvals", {"who": {"anna"}}),
+        ("approvals", {"who": [""]}),
+        ("approvals", {"who": [1]}),
+        ("approvals", {"who": 1}),
+        ("runs", {"status": 1}),
+        ("runs", {"status": ["done"]}),
+    ]
+    for verb, given in wrong:
+        for one in (client, app):
+            with pytest.raises(BadValue):
+                await getattr(one, verb)(**given)
+    for one in (client, app):
+        with pytest.raises(BadValue, match="groups"):
+            await one.decide(found[0].id, "yes", by="anna", groups="finance")
+    with pytest.raises(BadValue, match="runs"):
+        await anext(client.follow(runs=run.id))
+
+
+async def test_a_tag_may_hold_what_stands_between_name_and_value(both: Both) -> None:
+    client, app = both.client, both.app
+    await app.start("decide", "o", id="r1", tags={"a:b": "c"})
+    await app.start("decide", "o", id="r2", tags={"a": "b:c"})
+    await app.start("decide", "o", id="r3", tags={"a": "b", "é&=": "?"})
+    found = {
+        ("a:b", "c"): ["r1"],
+        ("a", "b:c"): ["r2"],
+        ("a", "b"): ["r3"],
+        ("é&=", "?"): ["r3"],
+        "a:b": ["r1"],
+        "a": ["r3", "r2"],
+        "b": [],
+        "": [],
+        ("a", ""): [],
+        None: ["r3", "r2", "r1"],
+    }
+    tags: list[Any] = list(found)
+    for tag in tags:
+        assert [one.id for one in await client.runs(tag=tag)] == found[tag]
+        assert [one.id for one in await app.runs(tag=tag)] == found[tag]
+    wrong: list[Any] = [("a",), ("a", 1), ["a", "b"], 1]
+    for tag in wrong:
+        for one in (client, app):
+            with pytest.raises(BadValue, match="tag"):
+                await one.runs(tag=tag)
+
+
+async def test_who_speaks_for_another_does_not_lend_them_groups() -> None:
+    """As in the library, where nobody has groups who was given none."""
+    text = "t" * 32
+    token = Token.of(text, name="desk", scopes=["operate", "signal", "read"], groups=["finance"])
+    app = shop()
+    transport = httpx2.ASGITransport(create_app(app, tokens=[token]), client=("127.0.0.1", 1))
+    async with app, Client("http://localhost", text, transport=transport) as client:
+        run = await app.start("pay", "group:finance")
+        async with asyncio.timeout(10):
+            while not (found := await app.approvals()):  # noqa: ASYNC110 (a row, not an object)
+                await asyncio.sleep(0)
+        for one in (client, app):
+            with pytest.raises(NotAllowed):
+                await one.decide(found[0].id, "approve", by="bert")
+        await client.decide(found[0].id, "approve")
+        assert await run.result() == "desk"
+
+
 async def test_schedules_pools_and_readers(both: Both) -> None:
     client = both.client
     await client.schedule(timedelta(hours=2), "decide", "nightly", name="often")
@@ -475,6 +564,62 @@ async def test_an_answer_of_something_between() -> None:
     async with Client("http://localhost", transport=httpx2.MockTransport(bad_gateway)) as client:
         with pytest.raises(PerdureError, match="502"):
             await client.runs()
+
+
+# What something between a client and its server says in place of the server.
+LOGIN = "https://login.example/in"
+BETWEEN = {
+    "302 to": httpx2.Response(302, headers={"location": f"{LOGIN}?state=s3cret"}),
+    "200 (text/html)": httpx2.Response(200, html="<html>Sign in</html>"),
+    "200 (no type": httpx2.Response(200),
+    "202 (application/json)": httpx2.Response(202, json={}),
+}
+WRITES: dict[str, Callable[[Client], Awaitable[Any]]] = {
+    "pause_consumer": lambda client: client.pause_consumer("c"),
+    "resume_consumer": lambda client: client.resume_consumer("c"),
+    "drop_consumer": lambda client: client.drop_consumer("c"),
+    "subscribe": lambda client: client.subscribe("a.*", "w", name="rule"),
+    "enable_subscription": lambda client: client.enable_subscription("rule"),
+    "schedule": lambda client: client.schedule("1h", "w"),
+    "pause_schedule": lambda client: client.pause_schedule("w"),
+    "resume_schedule": lambda client: client.resume_schedule("w"),
+    "emit": lambda client: client.emit("a.b"),
+    "trigger": lambda client: client.trigger("w"),
+}
+
+
+def answering(response: httpx2.Response) -> Client:
+    transport = httpx2.MockTransport(lambda request: response)
+    return Client("http://localhost", transport=transport)
+
+
+@pytest.mark.parametrize("said", BETWEEN)
+async def test_only_what_the_server_answers_is_an_answer(said: str) -> None:
+    """A proxy that wants somebody to sign in has done nothing of what was asked."""
+    async with answering(BETWEEN[said]) as client:
+        for verb, ask in WRITES.items():
+            with pytest.raises(OutcomeUnknown, match=re.escape(said)) as lost:
+                await ask(client)
+            assert verb in str(lost.value) and "s3cret" not in str(lost.value)
+            assert (LOGIN in str(lost.value)) == (said == "302 to")
+        for read in (client.runs(), client.health(), client.run("r").info()):
+            with pytest.raises(BadRequest, match=re.escape(said)):
+                await read
+
+
+async def test_an_answer_of_another_kind_than_the_verb_has() -> None:
+    async with answering(httpx2.Response(200, json={"status": "ok"})) as client:
+        for ask in WRITES.values():
+            with pytest.raises(OutcomeUnknown):
+                await ask(client)
+        with pytest.raises(BadRequest, match="a form that this client does not know"):
+            await client.runs()
+    async with answering(httpx2.Response(204)) as client:
+        with pytest.raises(OutcomeUnknown, match="204"):
+            await client.trigger("w")
+        with pytest.raises(BadRequest, match="204"):
+            await client.runs()
+        assert await client.pause_consumer("c") is None  # type: ignore[func-returns-value]
 
 
 async def test_a_client_that_is_not_open_or_has_no_address() -> None:

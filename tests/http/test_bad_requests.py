@@ -183,6 +183,8 @@ QUERIES = [
     get("a limit below nothing", "/runs?limit=-5", 422, "page_rows_max"),
     get("a limit too high", "/runs?limit=100000", 422, "page_rows_max"),
     get("no status", "/runs?status=dancing", 400, "dancing"),
+    get("a tag's value alone", "/runs?tag_value=x", 422, "tag_name"),
+    get("a tag in two ways", "/runs?tag=team:x&tag_name=team", 422, "one of them"),
     get("no cursor", "/runs?after=zzz", 422, "cursor"),
     get("a cursor with a zero byte", "/runs?after=5b312c225c7530303030225d", 422, "cursor"),
     get("a cursor of something else", "/runs?after=5b5d", 422, "cursor"),

@@ -1,6 +1,7 @@
 """The OpenAPI document is valid, whole, and what the server does: schemathesis finds nothing."""
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from asking import Asked, scene, serving, shop
 from hypothesis import HealthCheck, Phase, settings
 from openapi_spec_validator import validate
 
+from perdure.http.openapi import document
 from perdure.http.routes import ROUTES
 
 EXAMPLES = int(os.environ.get("PERDURE_FUZZ_EXAMPLES", "0")) // 20 or 4
@@ -31,6 +33,13 @@ async def test_the_document_is_valid_and_whole(open_shop: Asked) -> None:
         one["operationId"] for methods in document["paths"].values() for one in methods.values()
     ]
     assert len(names) == len(set(names))
+
+
+def test_a_route_says_the_statuses_that_the_document_has() -> None:
+    paths = json.loads(document())["paths"]
+    for one in ROUTES:
+        told = paths[one.path][one.method.lower()]["responses"]
+        assert {str(status) for status in one.statuses} == {one for one in told if one[0] == "2"}
 
 
 # --- a running server, asked all that its document allows, and more -------------------------------

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+import types
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 from asking import arrived, shop
 
+from perdure import App, BadValue
 from perdure.http import serving, streaming
 from perdure.http.serving import serve
 from perdure.webhooks import Hook
@@ -21,7 +23,8 @@ from perdure.webhooks import Hook
 async def served(**options: object) -> AsyncIterator[str]:
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
-    work = serve(shop(), port=0, stop=stop, listening=told.set_result, **options)  # type: ignore[arg-type]
+    app = options.pop("app", None) or shop()
+    work = serve(app, port=0, stop=stop, listening=told.set_result, **options)  # type: ignore[arg-type]
     task = asyncio.create_task(work)
     try:
         yield await told
@@ -118,3 +121,17 @@ async def test_hooks_are_served() -> None:
     async with served(hooks=[hook]) as url, httpx2.AsyncClient() as http:
         answer = await http.post(f"{url}/hooks/stock", content=b"5")
         assert answer.json()["outcome"] == "emitted"
+
+
+async def test_hooks_of_an_app_are_served_wherever_its_api_is() -> None:
+    app, module = App("memory://"), types.ModuleType("hooks")
+    module.__dict__.update(one=Hook("stock", emit=arrived, insecure=True))
+    app.add(module)
+    app.add(Hook("goods", emit=arrived, insecure=True))
+    with pytest.raises(BadValue, match="given twice"):
+        app.add(Hook("goods", emit=arrived, insecure=True))
+    async with served(app=app.copy()) as url, httpx2.AsyncClient() as http:
+        for name in ("stock", "goods"):
+            answer = await http.post(f"{url}/hooks/{name}", content=b"5")
+            assert answer.json()["outcome"] == "emitted"
+        assert (await http.post(f"{url}/hooks/none", content=b"5")).status_code == 404

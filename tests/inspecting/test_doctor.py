@@ -92,7 +92,9 @@ async def test_a_store_is_described_as_it_is(world: Worlds) -> None:
         found = await stage.app.doctor()
         assert found.schema == await stage.app.schema_version()
         assert not found.schema.migrates and not found.schema.refused
-        assert len(found.workers) == 1
+        (worker,) = found.workers
+        assert (worker.lease_until is not None) == stage.app._engine().store.needs_beats
+        assert await stage.app.workers() == [worker]
         assert found.counts == await stage.app.counts()
         assert [one.fault for one in found.promises] == FAULTS
         assert all(one.ok for one in found.settings if one.name != "sqlite_version")

@@ -58,7 +58,7 @@ cases: list[tuple[str, Call, type[PerdureError], str]] = [
     ("parked limit", lambda app: app.parked(limit=0), BadValue, "page_rows_max"),
     ("parked cursor", lambda app: app.parked(after="x"), BadValue, "pass page.cursor"),
     ("parked cursor empty", lambda app: app.parked(after=""), BadValue, "pass page.cursor"),
-    ("refire nobody", lambda app: app.refire("who", 1), BadValue, "not parked for 'who'"),
+    ("refire nobody", lambda app: app.refire("who", 1), UnknownConsumer, "'who'"),
     ("refire position", lambda app: app.refire("reader", "1"), BadValue, "position '1'"),
     ("refire rule", lambda app: app.refire("reader", 1, 5), BadValue, "subscription name 5"),
     ("drop parked whose", lambda app: app.drop_parked(None, 1), BadValue, "consumer name None"),

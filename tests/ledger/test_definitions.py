@@ -29,6 +29,9 @@ def plain(batch: Batch) -> None: ...
 async def two(batch: Batch, other: int) -> None: ...
 
 
+async def of_one(event: Event) -> None: ...
+
+
 BAD_CONSUMERS = [
     (("", "a"), {}, "name"),
     (("a/b", "a"), {}, "'/'"),
@@ -59,7 +62,7 @@ def test_a_bad_consumer(app: App, args: tuple[str, ...], options: Any, words: st
     assert not app.readers.consumers
 
 
-@pytest.mark.parametrize("handler", [plain, two, 3, lambda batch: None])
+@pytest.mark.parametrize("handler", [plain, two, of_one, 3, lambda batch: None])
 def test_a_bad_handler(app: App, handler: Any) -> None:
     with pytest.raises(BadValue, match=r"async def|one argument"):
         app.consumer("c", "a")(handler)

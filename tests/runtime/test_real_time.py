@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure import App, Context, RunHandle, Topic
+from perdure import App, Context, RunHandle, Signal, Topic
+from perdure.model.clock import SystemClock
 
 bell = Topic("bell", int)
 
@@ -56,3 +57,41 @@ async def test_a_schedule_ticks_by_the_clock_of_its_store(place: dict[str, Any])
         assert ticks == sorted(set(ticks), reverse=True)
         for run, tick in zip(runs, ticks, strict=True):
             assert tick <= run.created_at
+
+
+class Wrong(SystemClock):
+    """That of a machine whose time is wrong."""
+
+    def __init__(self, by_s: int) -> None:
+        self._by_us = by_s * 1_000_000
+
+    def now(self) -> int:
+        return super().now() + self._by_us
+
+
+@pytest.mark.parametrize("by_s", [-120, 120])
+async def test_what_is_older_is_told_by_the_clock_of_the_store(
+    place: dict[str, Any], by_s: int
+) -> None:
+    """Whoever deletes by age deletes neither what is young, nor nothing, as its own clock goes before or behind."""
+    app, go = App(**place, clock=Wrong(by_s)), Signal("go", int)
+
+    @app.workflow
+    async def ends(ctx: Context) -> None: ...
+
+    @app.workflow
+    async def stays(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    async with app:
+        await (await app.start(ends)).result()
+        await until_waiting(await app.start(stays))
+        await app.put("jobs", 1)
+        await app.emit("a.b", 1)
+        assert not await app.find_waiting(go, older_than="1m")
+        assert await app.purge("jobs", older_than="1m") == 0
+        assert (await app.trim_ledger(older_than="1m", force=True)).count == 0
+        assert await app.prune("1m") == 0
+        assert len(await app.find_waiting(go, older_than="0s")) == 1
+        assert await app.purge("jobs") == 1
+        assert await app.prune("0s") == 1

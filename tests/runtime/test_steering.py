@@ -1250,3 +1250,42 @@ async def test_a_history_is_read_page_by_page(world: Any, app: App) -> None:
         ):
             with pytest.raises(BadValue):
                 await run.history(**wrong)
+
+
+async def test_pages_of_a_history_miss_nothing_that_is_decided_between_them(
+    world: Any, app: App
+) -> None:
+    signals = [Signal(f"g{one}", int) for one in range(5)]
+    healthy: list[bool] = []
+
+    async def shaky() -> str:
+        if not healthy:
+            raise ValueError("no such luck")
+        return "well"
+
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        await ctx.gather(*[ctx.wait(one) for one in signals])
+        return await ctx.step(shaky)
+
+    async with world(app) as w:
+        run = await w.begin(flow)
+        await w.app.signal(run.id, signals[0], 0)
+        await w.settle()
+        first = await run.history(limit=1)
+        assert (len(first), first.cursor) == (5, None)  # what is open is there, however much it is
+        for number, one in enumerate(signals[1:], 1):
+            await w.app.signal(run.id, one, number)
+        await w.settle()
+        first = await run.history(limit=3)
+        failed = await run.history(limit=3, after=first.cursor)
+        assert [one.path for one in (*first, *failed)] == ["g0", "g1", "g2", "g3", "g4", "shaky"]
+        cut = await run.history(limit=5)
+        healthy.append(True)
+        await run.retry()
+        await w.settle()
+        rest = await run.history(after=cut.cursor)
+        assert [(one.path, one.status) for one in rest if one.kind == "step"] == [
+            ("shaky", "superseded"),
+            ("shaky", "done"),
+        ]

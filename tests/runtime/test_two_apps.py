@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from perdure import App, Context, RunCancelled, Signal, upkeep
+from perdure import App, Conflict, Context, Event, RunCancelled, Signal, upkeep
 
 go = Signal("go", int, buffer="all")
 
@@ -74,3 +74,23 @@ async def test_a_run_that_they_took_over_leaves_our_memory_and_its_place_is_free
     # One too many: the least recently used goes, and the store says that it is not ours to give back.
     await until(lambda: worker_of(ours)._executions.keys() == {"b", "c"})
     assert worker_of(ours)._active() == 0
+
+
+async def test_a_subscription_of_code_is_not_changed_by_who_lacks_the_code(tmp_path: Path) -> None:
+    """Else whoever looks after the store sends the events of a program elsewhere, until it is started anew."""
+    app = App(f"sqlite:///{tmp_path}/a.db")
+
+    @app.on("order.*")
+    @app.workflow
+    async def ship(ctx: Context, event: Event) -> None: ...
+
+    async with app, App(app.url, worker=False) as operator:
+        (row,) = await operator.subscriptions()
+        assert (row.declared, row.code) == (True, False)
+        with pytest.raises(Conflict, match="is declared in code; change it there"):
+            await operator.subscribe("user.*", "ship", name=row.name)
+        assert await operator.subscriptions() == [row]
+        await operator.enable_subscription(row.name, False)
+        assert await operator.unsubscribe(row.name)
+        await operator.subscribe("user.*", "ship", name=row.name)  # it is nobody's code any more
+        assert not (await operator.subscriptions())[0].declared

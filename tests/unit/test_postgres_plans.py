@@ -345,6 +345,7 @@ _found_by = {
     "ended": ("runs_pkey", "(run_id = "),
     "run": ("runs_pkey", "(run_id = "),
     "history": ("steps_pkey", "(run_id = "),
+    "history_page": ("steps_pkey", "(run_id = "),
     "waiting": ("watchers_pkey", "(run_id = "),
     "find_waiting": ("watchers_by_target", "(target = "),
     "waiting_for_topic": ("watchers_by_target", "(target = "),

@@ -10,18 +10,21 @@ import inspect
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
 from perdure.cli import exits
 from perdure.cli.places import Place, opened, resolved
 from perdure.cli.processes import hush_logging, loop_factory
 from perdure.cli.showing import Out, ReaderGone, json_line, plain
+from perdure.cli.wording import for_shell
 from perdure.errors import PerdureError
 from perdure.model.limits import BadValue, unsaid
 
@@ -46,6 +49,7 @@ class Scene:
         self.debug = debug
         self.yes = yes
         self.verbs: Any = None
+        self.facts: dict[str, Any] = {}  # what is known by now, for whoever is told an error later
 
     @property
     def is_remote(self) -> bool:
@@ -160,7 +164,7 @@ def command(
 
     def define(function: Function) -> Function:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        own = [_described(one.replace(kind=inspect.Parameter.KEYWORD_ONLY)) for one in own]
         names = (*(_of_places if places else ()), *_of_all, *(("yes",) if destroys else ()))
 
         def called(*, ctx: typer.Context, **given: Any) -> None:
@@ -174,7 +178,7 @@ def command(
         called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in every}
         called.__doc__ = function.__doc__
-        group.command(name)(called)
+        group.command(name, cls=_Command)(called)
         return function
 
     return define
@@ -189,6 +193,35 @@ def _scene(ctx: typer.Context, said: dict[str, Any]) -> Scene:
         debug=said["debug"] or before.debug,
         yes=said.get("yes", False),
     )
+
+
+class _Command(TyperCommand):
+    """A command whose help says of an argument what it is, and not which Python type."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for one in self.params:
+            if one.param_type_name == "argument":
+                vars(one)["display_type_rich"] = lambda ctx: None
+
+
+_metavars: Final = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
+
+
+def _described(parameter: inspect.Parameter) -> inspect.Parameter:
+    """With a word for what it takes, where none was said: the name of a Python type is none."""
+    kind, about = get_args(parameter.annotation)[:2]
+    if about.metavar is None:
+        inner = next((one for one in _metavars if one is kind or one in _parts(kind)), None)
+        if isinstance(about, OptionInfo) and inner is not None:
+            about.metavar = _metavars[inner]
+    return parameter
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    for one in get_args(kind):
+        yield one
+        yield from _parts(one)
 
 
 # --- one command, from its beginning to its end ---
@@ -213,31 +246,53 @@ def _ended(
     try:
         with asyncio.Runner(loop_factory=loop_factory() if stays else None) as runner:
             return runner.run(main())
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if scene.facts and scene.out.json:
+            tell_error(scene.out, error, scene.facts)
         return exits.INTERRUPTED
     except ReaderGone:
         return exits.OK
     except (PerdureError, TimeoutError, OSError, ModuleNotFoundError) as error:
         if scene.debug:
             scene.out.note(traceback.format_exc().rstrip())
-        tell_error(scene.out, error)
-        return exits.code_of(error, opened=scene.verbs is not None)
+        tell_error(scene.out, error, scene.facts)
+        return exits.code_of(error, opened=scene.verbs is not None and not scene.is_remote)
 
 
-def tell_error(out: Out, error: Exception) -> None:
-    """Why nothing came of it, to the standard error: in words, or as the problem that the HTTP API tells."""
-    if out.json and isinstance(error, PerdureError):
-        from perdure.http.problems import problem_of
-
-        out.note(json_line(problem_of(error)))
-    elif out.json:
-        name = type(error).__name__
-        out.note(json_line({"title": name, "detail": _words(error), "error": name}))
-    else:
-        out.note(f"perdure: {_words(error)}")
+def tell_error(out: Out, error: BaseException, facts: Mapping[str, Any]) -> None:
+    """Why nothing came of it, to the standard error: in words, or as a problem, with `facts` beside its own."""
+    if not out.json:
+        out.note(f"perdure: {for_shell(error, _words(error))}")
+        return
+    problem = _problem(error)
+    out.note(json_line(msgspec.structs.replace(problem, facts={**facts, **problem.facts})))
 
 
-def _words(error: Exception) -> str:
+def _problem(error: BaseException) -> Any:
+    """As the HTTP API tells it; what is none of the library's own in the same form."""
+    from perdure.http.problems import Problem, problem_of
+
+    if isinstance(error, PerdureError):
+        return problem_of(error)
+    name = type(error).__name__
+    title, status = _titles.get(name, ("It could not be done", 500))
+    return Problem(
+        type=f"urn:perdure:error:{name}",
+        title=title,
+        status=status,
+        detail=_words(error),
+        error=name,
+    )
+
+
+# The status is the one that the HTTP API has for the same.
+_titles: Final = {
+    "TimeoutError": ("It has not come in time, and still may", 504),
+    "KeyboardInterrupt": ("Whoever asked has left, and what was asked goes on", 499),
+}
+
+
+def _words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__

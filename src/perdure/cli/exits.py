@@ -2,11 +2,19 @@
 
 from typing import Final
 
-from perdure.errors import OutcomeUnknown, PerdureError, StoreRefused, Unreachable
+from perdure.errors import (
+    BadRequest,
+    NotRunning,
+    OutcomeUnknown,
+    PerdureError,
+    StoreRefused,
+    Unreachable,
+)
+from perdure.model.limits import BadValue
 
 OK: Final = 0
 REFUSED: Final = 1  # the operation was refused, or failed
-USAGE: Final = 2  # the command line itself is wrong; nothing was asked
+USAGE: Final = 2  # the command line itself is wrong; nothing was changed
 NOT_FOUND: Final = 3
 SOME_REFUSED: Final = 4
 OUT_OF_REACH: Final = 5
@@ -15,12 +23,35 @@ SIGNALLED: Final = 128  # and the number of the signal that ended it at once
 INTERRUPTED: Final = 130  # Ctrl-C, but for what runs until then
 
 
+# What stands before a server says these of a server that does not answer it.
+_gateway: Final = (502, 503, 504)
+
+
+class NoApp(BadValue):
+    """There is no app of that name: the line is wrong, unless the code is still to be written."""
+
+
+class CodeFailed(BadValue):
+    """The code of an app failed while it was imported: the line may be as it should be."""
+
+
 def code_of(error: BaseException, *, opened: bool) -> int:
-    """The exit code of an error. A store that refuses to be opened is one that is out of reach, for whoever asks."""
-    if isinstance(error, StoreRefused):
-        return OUT_OF_REACH if error.passing or not opened else REFUSED
-    if isinstance(error, Unreachable | OutcomeUnknown):
-        return OUT_OF_REACH
-    if isinstance(error, PerdureError) and isinstance(error, LookupError):
-        return NOT_FOUND
-    return REFUSED
+    """The exit code of an error. `opened`: a store of ours is open; one that refuses to be, here or behind a server, is
+    out of reach for whoever asks.
+    """
+    match error:
+        case StoreRefused():
+            return OUT_OF_REACH if error.passing or not opened else REFUSED
+        case Unreachable() | OutcomeUnknown() | NotRunning():
+            return OUT_OF_REACH
+        case BadRequest() if error.status in _gateway:
+            return OUT_OF_REACH
+        case CodeFailed():
+            return REFUSED
+        case BadValue():
+            # An address that the system does not give is well written.
+            return OUT_OF_REACH if isinstance(error.__cause__, OSError) else USAGE
+        case PerdureError() if isinstance(error, LookupError):
+            return NOT_FOUND
+        case _:
+            return REFUSED

@@ -13,25 +13,26 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.app import App
+from perdure.cli.exits import CodeFailed, NoApp
 from perdure.cli.places import Place
-from perdure.model.limits import BadValue, check_name
+from perdure.model.limits import check_name
 
 
 def load_app(target: str) -> App:
     """The App that `module:name` names; without a name it is `app`."""
     module_name, _, name = target.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:
-        raise BadValue("app", target, "names no module: it is `shop:app` for `app` in shop.py")
+        raise NoApp("app", target, "names no module: it is `shop:app` for `app` in shop.py")
     found: Any = _imported(module_name, target)
     for part in (name or "app").split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise BadValue(
+            raise NoApp(
                 "app", target, f"is not there: module {module_name} has no {part!r}"
             ) from None
     if not isinstance(found, App):
-        raise BadValue("app", target, f"is of type {type(found).__name__}, not an App")
+        raise NoApp("app", target, f"is of type {type(found).__name__}, not an App")
     return found
 
 
@@ -43,12 +44,12 @@ def _imported(module_name: str, target: str) -> Any:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and module_name.split(".")[0] == error.name.split(".")[0]:
-            raise BadValue(
+            raise NoApp(
                 "app", target, f"is not there: no module {error.name!r} in {here}, nor on sys.path"
             ) from None
-        raise BadValue("app", target, _told(error)) from error
+        raise CodeFailed("app", target, _told(error)) from error
     except (Exception, SystemExit) as error:  # a script that ends by itself, for instance
-        raise BadValue("app", target, _told(error)) from error
+        raise CodeFailed("app", target, _told(error)) from error
 
 
 def _told(error: BaseException) -> str:

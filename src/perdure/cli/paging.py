@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perdure.cli import values
 from perdure.cli.calling import Scene
 from perdure.cli.showing import Column
 from perdure.model import limits
@@ -13,7 +14,10 @@ Limit = Annotated[
     int | None, typer.Option("--limit", "-n", min=1, help="How many at most; 100 if not said")
 ]
 After = Annotated[
-    str | None, typer.Option("--after", metavar="CURSOR", help="Go on where a listing ended")
+    str | None,
+    typer.Option(
+        "--after", parser=values.cursor, metavar="CURSOR", help="Go on where a listing ended"
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Page after page, to the end")]
 

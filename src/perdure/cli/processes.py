@@ -42,7 +42,7 @@ class Stop:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.tell, number)
-        holds = bool(os.environ.get(LIFELINE_VARIABLE))
+        holds = is_held()
         if holds:
             loop.add_reader(sys.stdin.fileno(), _let_go, loop, stop)
         try:
@@ -58,6 +58,11 @@ def _let_go(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
     if not os.read(sys.stdin.fileno(), 1):
         loop.remove_reader(sys.stdin.fileno())
         stop.event.set()
+
+
+def is_held() -> bool:
+    """Whether a process that starts us anew holds us by a lifeline."""
+    return bool(os.environ.get(LIFELINE_VARIABLE))
 
 
 # --- log ---

@@ -1,7 +1,8 @@
 """A process that is started anew whenever a Python file changes: for `perdure dev`.
 
 The child holds our end of a pipe as its standard input, so it goes when we go, however that comes about. One that fails
-by itself (a mistake in the code) is left alone until the next change.
+by its code (a mistake in it) is left alone until the next change; what no change of a file mends (a port in use, a
+store that cannot be opened) ends us too, with its code.
 """
 
 import asyncio
@@ -12,10 +13,14 @@ from typing import Any, Final
 
 from watchfiles import PythonFilter, awatch
 
+from perdure.cli import exits
 from perdure.cli.processes import LIFELINE_VARIABLE, Stop
 
 # Longer than a worker gives the bodies of its steps.
 _patience_s: Final = 15
+# After so long somebody at the terminal wonders.
+_quiet_s: Final = 1.0
+_beyond_code: Final = frozenset({exits.USAGE, exits.OUT_OF_REACH})
 
 
 class Reloader:
@@ -25,22 +30,23 @@ class Reloader:
         self._line = line
         self._note = note
 
-    async def run(self, paths: Sequence[Path], stop: Stop) -> None:
-        """Until we are to stop."""
+    async def run(self, paths: Sequence[Path], stop: Stop) -> int:
+        """Until we are to stop, or the child has ended for what no change mends; gives what to end with."""
         child = await self._start()
-        telling = asyncio.ensure_future(self._tell_end(child))
+        telling = asyncio.ensure_future(self._tell_end(child, stop))
         try:
             async for changes in awatch(
                 *paths, watch_filter=PythonFilter(), stop_event=stop.event, recursive=True
             ):
                 self._note(f"perdure: changed {_names(changes)}: starting anew")
                 telling.cancel()
-                await _end(child)
+                await self._end(child)
                 child = await self._start()
-                telling = asyncio.ensure_future(self._tell_end(child))
+                telling = asyncio.ensure_future(self._tell_end(child, stop))
         finally:
             telling.cancel()
-            await _end(child)
+            await self._end(child)
+        return child.returncode if child.returncode in _beyond_code else exits.OK
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -51,22 +57,28 @@ class Reloader:
             start_new_session=True,
         )
 
-    async def _tell_end(self, child: asyncio.subprocess.Process) -> None:
+    async def _tell_end(self, child: asyncio.subprocess.Process, stop: Stop) -> None:
         code = await child.wait()
-        self._note(f"perdure: it has ended with {code}; waiting for a change")
+        if code in _beyond_code:
+            stop.event.set()  # it has said why
+        else:
+            self._note(f"perdure: it has ended with {code}; waiting for a change")
+
+    async def _end(self, child: asyncio.subprocess.Process) -> None:
+        """In order if it can, else at once."""
+        if child.returncode is None:
+            child.terminate()
+        ending = asyncio.ensure_future(child.wait())
+        await asyncio.wait((ending,), timeout=_quiet_s)
+        if not ending.done():
+            self._note(
+                f"perdure: waiting for steps in flight to end, {_patience_s} s at most; then they are begun again"
+            )
+            await asyncio.wait((ending,), timeout=_patience_s - _quiet_s)
+        if not ending.done():
+            child.kill()
+        await ending
 
 
 def _names(changes: set[tuple[Any, str]]) -> str:
     return ", ".join(sorted({os.path.relpath(path) for _, path in changes}))
-
-
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """In order if it can, else at once."""
-    if child.returncode is None:
-        child.terminate()
-    try:
-        async with asyncio.timeout(_patience_s):
-            await child.wait()
-    except TimeoutError:
-        child.kill()
-        await child.wait()

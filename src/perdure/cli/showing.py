@@ -44,11 +44,15 @@ _untyped = codec_for(Any)
 
 
 class Column(NamedTuple):
-    """A column of a table. `whole`: it is copied by people, so it is never broken."""
+    """A column of a table.
+
+    `whole`: it is copied by people, so it is never broken. `painted`: its words are ours, and have colours.
+    """
 
     title: str
     get: Callable[[Any], Any]
     whole: bool = False
+    painted: bool = False
 
 
 # --- values as text ---
@@ -59,8 +63,8 @@ def plain(text: str) -> str:
     return _controls.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def cell(value: Any) -> str:
-    """A value as one cell shows it."""
+def cell(value: Any, *, brief: bool = False) -> str:
+    """A value as one cell shows it. `brief`: of a time only how long ago it was."""
     match value:
         case None:
             return "-"
@@ -69,7 +73,7 @@ def cell(value: Any) -> str:
         case str():
             text = value
         case datetime():
-            text = when(value)
+            text = ago(value) if brief else when(value)
         case timedelta():
             text = span(value.total_seconds())
         case list() | tuple() if all(isinstance(one, str) for one in value):
@@ -87,10 +91,13 @@ def short(value: Any) -> str:
 
 def when(moment: datetime, now: datetime | None = None) -> str:
     """In the zone of this machine, and how long ago or from now on that is."""
-    now = now or datetime.now(UTC)
-    seconds = (moment - now).total_seconds()
-    hint = f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({hint})"
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({ago(moment, now)})"
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago or from now on a time is."""
+    seconds = (moment - (now or datetime.now(UTC))).total_seconds()
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
 
 
 def span(seconds: float) -> str:
@@ -170,10 +177,10 @@ class Out:
             self.say(text)
 
     def table(self, columns: Sequence[Column], rows: Iterable[Any]) -> None:
-        cells = [[cell(one.get(row)) for one in columns] for row in rows]
         if self.is_terminal:
-            _rich_table(columns, cells)
+            _rich_table(columns, list(rows))
             return
+        cells = [[cell(one.get(row)) for one in columns] for row in rows]
         for line in aligned([[one.title for one in columns], *cells]):
             _write(sys.stdout, line)
 
@@ -253,10 +260,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         ).rstrip()
 
 
-def rich_table(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> Any:
+def rich_table(columns: Sequence[Column], rows: Sequence[Any], width: int) -> Any:
+    """A table for a screen that is so wide: where whole times would be broken over many lines, they are brief."""
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[cell(one.get(row)) for one in columns] for row in rows]
+    if _width(columns, cells) > width:
+        cells = [[cell(one.get(row), brief=True) for one in columns] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for ix, column in enumerate(columns):
         widest = max([len(column.title), *(len(row[ix]) for row in cells)])
@@ -265,15 +276,21 @@ def rich_table(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> Any
         else:
             table.add_column(column.title, overflow="fold", min_width=min(widest, 10))
     for row in cells:
-        table.add_row(*(Text(text, style=_styles.get(text, "")) for text in row))
+        styled = zip(row, columns, strict=True)
+        table.add_row(
+            *(Text(text, style=_styles.get(text, "") if at.painted else "") for text, at in styled)
+        )
     return table
 
 
-def _rich_table(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+def _width(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> int:
+    table = [[one.title for one in columns], *cells]
+    return sum(max(map(len, column)) + 1 for column in zip(*table, strict=True)) - 1
+
+
+def _rich_table(columns: Sequence[Column], rows: Sequence[Any]) -> None:
     screen = console()
-    table = rich_table(columns, cells)
+    table = rich_table(columns, rows, screen.width)
     # Rather wider than the screen, which breaks lines itself, than with an id that is cut.
-    needed = sum((one.min_width or 0) + 1 for one in table.columns)
-    screen.print(
-        table, width=max(screen.width, needed), crop=False, no_wrap=True, overflow="ignore"
-    )
+    screen.width = max(screen.width, sum((one.min_width or 0) + 1 for one in table.columns))
+    screen.print(table, crop=False, no_wrap=True, overflow="ignore")

@@ -3,7 +3,7 @@
 A call is one line of the table of routes: what it was given is sorted into path, query and body, the answer is read as
 the type that the table names, and a problem is raised as the error it tells of. Signals, topics, queues and workflows
 may be given as in a program that has the store: payloads are written by their types before they are sent. What could
-not be sent is `Unreachable`; a write whose answer was lost is `OutcomeUnknown`: repeated with the same key it is safe.
+not be sent is `Unreachable`; a write whose answer was lost is `OutcomeUnknown`: what has a key may be repeated with it.
 
 Needs `perdure[client]`.
 """

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from perdure.approvals import ApprovalInfo
 from perdure.channels import Plain, Signal
+from perdure.client.batching import send_each, written
 from perdure.client.runs import RemoteRun
 from perdure.client.transport import Transport
 from perdure.client.wording import (
@@ -17,12 +18,12 @@ from perdure.client.wording import (
     codec_of,
     decoded_published,
     name_of,
-    or_refused,
     own_field,
     signal_fields,
     untyped,
 )
 from perdure.http import wire
+from perdure.inputs import checked_names, checked_statuses, checked_tag, checked_who
 from perdure.model import limits
 from perdure.model.codec import codec_for
 from perdure.model.duration import Duration, parse_duration
@@ -31,7 +32,7 @@ from perdure.model.outcomes import Decided, Duplicate, Queued, Sent
 from perdure.model.status import Status
 from perdure.pools import Pool
 from perdure.registry import Workflow
-from perdure.sending import SentOrNot
+from perdure.sending import SentOrNot, a_send, send_parts
 from perdure.views import (
     BufferedSignal,
     DeadLetter,
@@ -220,12 +221,13 @@ class Running(Transport):
         after: str | None = None,
     ) -> Page[RunInfo]:
         """Runs, newest first. `tag` is a name, or (name, value)."""
-        statuses = [status] if isinstance(status, str) else status
+        tag_name, tag_value = checked_tag(tag) or (None, None)
         return await self._page(
             "runs",
             workflow=name_of(workflow),
-            status=None if statuses is None else list(statuses),
-            tag=":".join(tag) if isinstance(tag, tuple) else tag,
+            status=checked_statuses(status),
+            tag_name=tag_name,
+            tag_value=tag_value,
             entity=entity,
             parent=parent,
             created_from=created_from,
@@ -294,12 +296,10 @@ class Running(Transport):
         self, sends: Iterable[tuple[str, Signal[Any] | str, Any]]
     ) -> list[SentOrNot]:
         """Send many signals; each has its own outcome, in the same order, and none spoils another."""
-        bodies = [{"run_id": run_id, **signal_fields(name, value)} for run_id, name, value in sends]
-        told: list[SentOrNot] = []
-        for at in range(0, len(bodies), limits.http_sends_max):
-            part = bodies[at : at + limits.http_sends_max]
-            told += map(or_refused, await self._list("signal_many", sends=part))
-        return told
+        if not isinstance(sends, Iterable):
+            raise BadValue("sends", sends, f"are not several: give a list of {a_send}")
+        bodies = [written(wire.OneSend, "send", _send_fields, one) for one in sends]
+        return await send_each(self, "signal_many", "sends", bodies)
 
     @overload
     async def ask(
@@ -432,9 +432,11 @@ class Running(Transport):
         after: str | None = None,
     ) -> Page[ApprovalInfo]:
         """Approvals that are open, longest waiting first."""
+        people = checked_who(who)
         return await self._page(
             "approvals",
-            who=[who] if isinstance(who, str) else who,
+            # A query cannot hold a list of none: one without a name stands for it.
+            who=[""] if people == [] else people,
             workflow=name_of(workflow),
             name=name,
             run_id=run_id,
@@ -460,7 +462,7 @@ class Running(Transport):
             choice=choice,
             payload=own_field("the payload", payload),
             by=UNSET if by is None else by,
-            groups=list(groups) or UNSET,
+            groups=checked_names("groups", groups) or UNSET,
             comment=comment,
             key=key,
         )
@@ -498,3 +500,8 @@ class Running(Transport):
             comment=comment,
         )
         return decided
+
+
+def _send_fields(send: Any) -> dict[str, Any]:
+    run_id, signal, payload = send_parts(send)
+    return {"run_id": run_id, **signal_fields(signal, payload)}

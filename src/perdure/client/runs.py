@@ -115,7 +115,10 @@ class RemoteRun(Generic[R_co]):
     async def history(
         self, *, limit: int = limits.page_rows_default, after: str | None = None
     ) -> Page[HistoryEntry]:
-        """What the run has done, in the order it was recorded; what is open comes last, and moves up once decided."""
+        """What the run has done, in the order it was recorded. What is open stands behind, on the last page, all of it.
+
+        A step that is decided while pages are read is on a later one, though it was never on one, or open, before.
+        """
         return await self._client._page("history", run_id=self.run_id, limit=limit, after=after)
 
     async def waiting(self) -> list[Waiting]:

@@ -8,14 +8,16 @@ from typing import Any, Literal, TypeVar, overload
 import msgspec
 
 from perdure.channels import Plain, Queue, Topic
+from perdure.client.batching import send_each, written
 from perdure.client.transport import Transport
 from perdure.client.wording import fact_fields, json_field, name_of, or_refused, read_answer
 from perdure.http import wire
 from perdure.http.routes import BY_VERB
-from perdure.inputs import Fact, as_fact
+from perdure.inputs import Fact, as_fact, checked_names
 from perdure.model import limits
 from perdure.model.duration import Duration
 from perdure.model.events import Cause, Event
+from perdure.model.limits import BadValue
 from perdure.model.outcomes import Taken, Told
 from perdure.views import (
     Page,
@@ -68,12 +70,10 @@ class Telling(Transport):
 
     async def emit_many(self, events: Iterable[Fact | tuple[Any, ...]]) -> list[Told | Refused]:
         """Put many events on the ledger, in their order; each has its own answer and none spoils another."""
-        bodies = [fact_fields(as_fact(one)) for one in events]
-        told: list[Told | Refused] = []
-        for at in range(0, len(bodies), limits.http_sends_max):
-            part = bodies[at : at + limits.http_sends_max]
-            told += map(or_refused, await self._list("emit_many", events=part))
-        return told
+        if not isinstance(events, Iterable):
+            raise BadValue("events", events, "are not several: give a list of events")
+        bodies = [written(wire.Emit, "event", _event_fields, one) for one in events]
+        return await send_each(self, "emit_many", "events", bodies)
 
     async def emit_cloudevents(self, text: str | bytes) -> list[Told | Refused]:
         """Put CloudEvents 1.0 in JSON on the ledger: one, or a batch."""
@@ -137,7 +137,7 @@ class Telling(Transport):
 
         A connection that breaks is made anew, where this one ended: no event is missed, and none comes twice.
         """
-        query = {"pattern": name_of(pattern), "entity": entity, "run": list(runs)}
+        query = {"pattern": name_of(pattern), "entity": entity, "run": checked_names("runs", runs)}
         route = BY_VERB["follow"]
         async with aclosing(self._messages(route, route.path, query, after)) as messages:
             async for name, data in messages:
@@ -181,3 +181,7 @@ class Telling(Transport):
         """Delete what is in a queue, or what has been there for longer than this; gives how many."""
         count: int = await self._value("purge", queue=name_of(queue), older_than=older_than)
         return count
+
+
+def _event_fields(event: Any) -> dict[str, Any]:
+    return fact_fields(as_fact(event))

@@ -3,8 +3,8 @@
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -12,8 +12,16 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET
 
-from perdure.client.wording import asked, path_of, plain_field, read_answer
-from perdure.errors import BadRequest, NotRunning, OutcomeUnknown, PerdureError, Unreachable
+from perdure.client.wording import (
+    asked,
+    lost,
+    media_type,
+    path_of,
+    plain_field,
+    read_answer,
+    read_end,
+)
+from perdure.errors import BadRequest, NotRunning, PerdureError, Unreachable
 from perdure.http import wire
 from perdure.http.problems import Problem, error_of, read_problem, status_of
 from perdure.http.routes import BY_VERB, Route
@@ -34,6 +42,8 @@ _again_s_max = 15.0
 _away_s_max = 120.0
 # What goes away by itself: a server starts or stops, has too much to do, or something before it misses it.
 _passing = frozenset({429, 502, 503, 504})
+# Of a stream: quiet for longer than the server's own signs of life means that it is gone.
+_quiet_s = 60
 _token = re.compile(r"[!-~]+")
 
 
@@ -104,6 +114,8 @@ class Transport:
         path = path_of(route, given)
         fields = {name: plain_field(value) for name, value in given.items() if value is not UNSET}
         body = None if route.body is None else msgspec.json.encode(fields)
+        if route.at_length:
+            return await self._at_length(route, path, body)
         query = fields if route.body is None else {}
         return read_answer(route, await self._sent(route, path, query, body, held_s=held_s))
 
@@ -117,28 +129,49 @@ class Transport:
         held_s: float = held_s,
     ) -> Any:
         http, httpx = self._open(), needed_httpx()
-        headers = dict(headers or ({} if body is None else {"content-type": "application/json"}))
-        if (trace := current_trace()) is not None and parsed(trace):
-            headers["traceparent"] = trace
-        try:
+        with self._told_of(route):
             return await http.request(
                 route.method,
                 path,
                 params=asked(query),
                 content=body,
-                headers=headers,
+                headers=_headers(body, headers),
                 timeout=httpx.Timeout(self._timeout_s, read=self._timeout_s + held_s),
             )
+
+    async def _at_length(self, route: Route, path: str, body: bytes | None) -> Any:
+        """Ask for what takes as long as there is to do; the server says meanwhile that it goes on."""
+        http, httpx = self._open(), needed_httpx()
+        accepted = {"accept": "application/json, text/event-stream"}
+        with self._told_of(route):
+            async with http.stream(
+                route.method,
+                path,
+                content=body,
+                headers=_headers(body) | accepted,
+                timeout=httpx.Timeout(self._timeout_s, read=_quiet_s),
+            ) as response:
+                if response.status_code != 200 or media_type(response) != "text/event-stream":
+                    await response.aread()
+                    return read_answer(route, response)
+                async for one in httpx.EventSource(response, limits.http_document_bytes_max):
+                    if one.event in ("answer", "problem"):
+                        return read_end(route, one.event, one.data.encode())
+        raise lost(route, f"{self.url}: the server has stopped it")
+
+    @contextmanager
+    def _told_of(self, route: Route) -> Iterator[None]:
+        """What a connection that fails means for what was asked."""
+        httpx = needed_httpx()
+        try:
+            yield
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from error
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
             if route.method == "GET":
                 raise Unreachable(self.url, reason, sent=True) from error
-            raise OutcomeUnknown(
-                f"{route.verb} was sent to {self.url}, and its answer was lost ({reason}): repeating it with the same "
-                "key is safe"
-            ) from error
+            raise lost(route, f"{self.url}: {reason}") from error
 
     def _open(self) -> Any:
         if self._http is None:
@@ -176,8 +209,7 @@ class Transport:
     ) -> AsyncIterator[Any]:
         http, httpx = self._open(), needed_httpx()
         asking = asked(query if after is None else {**query, "after": after})
-        # Quiet for longer than the server's own signs of life means that it is gone.
-        patience = httpx.Timeout(self._timeout_s, read=60)
+        patience = httpx.Timeout(self._timeout_s, read=_quiet_s)
         try:
             async with http.stream("GET", path, params=asking, timeout=patience) as response:
                 if response.status_code != 200:
@@ -222,6 +254,13 @@ def _is_passing(error: PerdureError | TimeoutError) -> bool:
             return True
         case _:
             return status_of(error) in _passing
+
+
+def _headers(body: bytes | None, given: dict[str, str] | None = None) -> dict[str, str]:
+    headers = dict(given or ({} if body is None else {"content-type": "application/json"}))
+    if (trace := current_trace()) is not None and parsed(trace):
+        headers["traceparent"] = trace
+    return headers
 
 
 def _checked_url(url: object) -> str:

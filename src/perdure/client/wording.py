@@ -13,17 +13,18 @@ from perdure.errors import (
     BadRequest,
     InvalidPayload,
     OutcomeUnknown,
+    PerdureError,
     Undecodable,
 )
 from perdure.http import wire
-from perdure.http.problems import CONTENT_TYPE, error_of, read_problem
+from perdure.http.problems import CONTENT_TYPE, Problem, error_of, read_problem
 from perdure.http.routes import BY_VERB, Route
 from perdure.inputs import Fact, decoded_item, encoded_input, encoded_payload
 from perdure.model import limits
 from perdure.model.codec import BadPayload, Codec, codec_for
 from perdure.model.codec.text import plain_text
 from perdure.model.events import Cause, Event
-from perdure.model.limits import BadValue
+from perdure.model.limits import BadValue, shown
 from perdure.registry import Workflow
 from perdure.views import (
     Refused,
@@ -144,30 +145,78 @@ def _decoder(verb: str) -> Any:
 
 
 def read_answer(route: Route, answer: Any) -> Any:
+    """What a verb is told, or raises. Whatever the table does not promise was said by something between us."""
     if answer.status_code >= 400:
         raise _raised(route, answer)
-    if route.answer is None:
+    if answer.status_code not in route.statuses:
+        raise _not_ours(route, answer)
+    if answer.status_code == 204:
         return None
+    if media_type(answer) != "application/json":
+        raise _not_ours(route, answer)
     try:
         return _decoder(route.verb).decode(answer.content)
     except msgspec.MsgspecError as error:
-        reason = (
-            f"the server answered {route.verb} in a form that this client does not know: {error}"
-        )
-        raise BadRequest(reason, 502) from error
+        raise _unread(route, f"it has a form that this client does not know: {error}") from error
+
+
+def read_end(route: Route, name: str, content: bytes) -> Any:
+    """The last message of a stream that told that something goes on."""
+    try:
+        if name == "answer":
+            return _decoder(route.verb).decode(content)
+        error = error_of(msgspec.json.decode(content, type=Problem))
+    except msgspec.MsgspecError as broken:
+        raise _unread(route, f"it has a form that this client does not know: {broken}") from broken
+    raise _as_raised(error)
+
+
+def _as_raised(error: PerdureError) -> Exception:
+    late = isinstance(error, BadRequest) and error.status == 504
+    return TimeoutError(str(error)) if late else error
+
+
+def media_type(answer: Any) -> str:
+    kind: str = answer.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
 
 
 def _raised(route: Route, answer: Any) -> Exception:
     error = read_problem(answer.content, answer.status_code)
     if not isinstance(error, BadRequest):
         return error
-    if answer.headers.get("content-type") == CONTENT_TYPE:
-        return TimeoutError(str(error)) if error.status == 504 else error
+    if media_type(answer) == CONTENT_TYPE:
+        return _as_raised(error)
     if answer.status_code >= 500 and route.method != "GET":
-        return OutcomeUnknown(
-            f"{route.verb} was sent, and its answer was lost ({error}): repeating it with the same key is safe"
-        )
+        return lost(route, str(error))
     return error
+
+
+def _not_ours(route: Route, answer: Any) -> PerdureError:
+    """Of a login page, of a proxy that sends us elsewhere: what came is named, without what may be a secret in it."""
+    place = answer.headers.get("location", "").partition("?")[0]
+    where = f" to {shown(place)}" if place else ""
+    kind = media_type(answer) or "no type of content"
+    return _unread(
+        route, f"{answer.status_code}{where} ({kind}) is no answer of a Perdure server to this"
+    )
+
+
+def _unread(route: Route, reason: str) -> PerdureError:
+    if route.method == "GET":
+        return BadRequest(f"the answer to {route.verb} cannot be read: {reason}", 502)
+    return lost(route, reason)
+
+
+def lost(route: Route, reason: str) -> OutcomeUnknown:
+    """Of a write: it may have been done."""
+    if route.keyed:
+        advice = "repeating it with the same key is safe"
+    elif route.at_length:
+        advice = "all of it may have been done, or a part; look before you repeat it"
+    else:
+        advice = "it may have been done; look before you repeat it"
+    return OutcomeUnknown(f"{route.verb} was sent, and its answer was lost ({reason}): {advice}")
 
 
 def or_refused(outcome: Any) -> Any:

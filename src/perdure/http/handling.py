@@ -115,9 +115,16 @@ async def _signal_with_start(app: App, call: Call) -> Any:
 
 async def _runs(app: App, call: Call) -> Any:
     given = _given(call.query)
-    if "tag" in given:
-        name, colon, value = given["tag"].partition(":")
-        given["tag"] = (name, value) if colon else name
+    name, value = given.pop("tag_name", None), given.pop("tag_value", None)
+    if name is None and value is not None:
+        raise BadValue("tag_value", value, "is of no tag_name: give that too")
+    if name is not None and "tag" in given:
+        raise BadValue("tag_name", name, "is beside a tag: give one of them")
+    if "tag" in given:  # as people write it
+        name, colon, rest = given["tag"].partition(":")
+        value = rest if colon else None
+    if name is not None:
+        given["tag"] = name if value is None else (name, value)
     return await app.runs(**given)
 
 
@@ -243,12 +250,20 @@ async def _ask(app: App, call: Call) -> Any:
 # --- approvals ---
 
 
+async def _approvals(app: App, call: Call) -> Any:
+    given = _given(call.query)
+    if given.get("who") == [""]:
+        given["who"] = []
+    return await app.approvals(**given)
+
+
 async def _decide(app: App, call: Call) -> Any:
     """As whoever asks; to speak for others takes the scope of one who operates."""
     given = _given(call.body)
     me = call.principal
     mine = list(map(group_name, me.groups))
-    by, groups = given.pop("by", me.name), given.pop("groups", mine)
+    by = given.pop("by", me.name)
+    groups = given.pop("groups", mine if by == me.name else [])
     if not me.may("operate") and (by != me.name or not set(map(group_name, groups)) <= set(mine)):
         raise NotAllowed(by, (me.name, *(f"{GROUP}{one}" for one in mine)))
     return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)
@@ -323,6 +338,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "stream_items": _stream_items,
     "signal_many": _signal_many,
     "ask": _ask,
+    "approvals": _approvals,
     "decide": _decide,
     "approval_link": _approval_link,
     "answer": _answer,

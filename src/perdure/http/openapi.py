@@ -172,6 +172,8 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         made["204"] = {"description": "Done"}
     else:
         done = _content("The answer", schemas[repr(route.answer)])
+        if route.at_length:
+            done["content"]["text/event-stream"] = {"schema": {"type": "string"}}
         made["200"] = done
         if route.created:
             made["201"] = done

@@ -73,6 +73,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     settles: bool = False  # a POST that may come twice: it says how a thing is to be, or its sender's own ids count
     streams: bool = False  # the answer is a stream of events
     plain: bool = False  # the answer is text
+    at_length: bool = False  # as long as there is to do: who reads streams hears that it goes on
     may_be_nothing: bool = False  # 204 if there was nothing to do
     body_bytes_max: int = limits.http_body_bytes_max
 
@@ -85,6 +86,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def parameters(self) -> tuple[str, ...]:
         """The names in the path."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+
+    @property
+    def statuses(self) -> frozenset[int]:
+        """Those of an answer that is no problem: any other is not of this server."""
+        if self.answer is None and not (self.streams or self.plain):
+            return frozenset({204})
+        return frozenset({200, *([201] * self.created), *([204] * self.may_be_nothing)})
 
 
 def _runs() -> list[Route]:
@@ -416,6 +424,7 @@ def _approvals() -> list[Route]:
             group="approvals",
             says="Approvals that are open, longest waiting first",
             scope="read",
+            on="own",
             query=wire.ApprovalsQuery,
             answer=wire.Listing[ApprovalInfo],
         ),
@@ -592,6 +601,7 @@ def _ledger() -> list[Route]:
             scope="admin",
             body=wire.OlderThan,
             answer=wire.Value[int],
+            at_length=True,
         ),
     ]
 
@@ -715,6 +725,7 @@ def _readers() -> list[Route]:
             scope="operate",
             body=wire.Replay,
             answer=Replayed,
+            at_length=True,
         ),
         Route(
             verb="subscriptions",
@@ -827,6 +838,7 @@ def _calendars() -> list[Route]:
             scope="operate",
             body=wire.Backfill,
             answer=Backfilled,
+            at_length=True,
         ),
         Route(
             verb="pools",
@@ -944,6 +956,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.Check,
             answer=Report,
+            at_length=True,
         ),
         Route(
             verb="prune",
@@ -954,6 +967,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.OlderThan,
             answer=wire.Value[int],
+            at_length=True,
         ),
         Route(
             verb="trim_ledger",
@@ -964,6 +978,7 @@ def _operation() -> list[Route]:
             scope="admin",
             body=wire.Trim,
             answer=Trimmed,
+            at_length=True,
         ),
         Route(
             verb="me",

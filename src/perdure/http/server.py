@@ -38,7 +38,7 @@ from perdure.http.reading import read
 from perdure.http.redacting import Redacting
 from perdure.http.routes import BY_VERB, PREFIX, ROUTES, Route
 from perdure.http.security import COOKIE, STRANGER, Authenticate, Guard, Principal, Token
-from perdure.http.streaming import Feed, Shown, stream
+from perdure.http.streaming import STREAM_TYPE, Feed, Shown, at_length, stream
 from perdure.model import limits
 from perdure.model.limits import BadValue
 from perdure.observing.prometheus import Prometheus
@@ -71,7 +71,7 @@ class Server:
         insecure: bool,
     ) -> None:
         self.app = app
-        self.hooks = _checked_hooks(hooks)
+        self.hooks = _checked_hooks([*app.hooks.values(), *hooks])
         self.feed = Feed(app)
         self.readiness = Readiness(app)
         signing = app._secrets()
@@ -109,15 +109,18 @@ class Server:
 
     def _endpoint(self, route: Route) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
-            try:
-                return await self._answered(route, request)
-            except PerdureError as error:
-                return self._problem(request, error)
-            except TimeoutError as error:
-                reason = str(error) or "this took too long"
-                return self._problem(request, BadRequest(reason, 504))
+            return await self._caught(request, self._answered(route, request))
 
         return endpoint
+
+    async def _caught(self, request: Request, answered: Awaitable[Response]) -> Response:
+        try:
+            return await answered
+        except PerdureError as error:
+            return self._problem(request, error)
+        except TimeoutError as error:
+            reason = str(error) or "this took too long"
+            return self._problem(request, BadRequest(reason, 504))
 
     async def _answered(self, route: Route, request: Request) -> Response:
         principal = STRANGER
@@ -131,7 +134,19 @@ class Server:
             return await _own[route.verb](self, request, call)
         if route.streams:
             return await stream(self.app, self.feed, route, call, self._shown(route, call))
+        if route.at_length and STREAM_TYPE in request.headers.get("accept", ""):
+            return await at_length(self.feed, self._whatever(route, request, call))
+        return await self._done(route, call)
+
+    async def _done(self, route: Route, call: Call) -> Response:
         return await self._response(route, call, await answer(self.app, route, call))
+
+    async def _whatever(self, route: Route, request: Request, call: Call) -> Response:
+        """What becomes of it, also if we fail: by then nobody else may be able to say so."""
+        try:
+            return await self._caught(request, self._done(route, call))
+        except Exception as error:
+            return await _failed(request, error)
 
     async def _response(self, route: Route, call: Call, value: Any) -> Response:
         if value is None and route.answer is None:

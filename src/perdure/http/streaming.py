@@ -10,9 +10,9 @@ those of other processes by hints, and behind that looks once a second. Nothing 
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -49,6 +49,9 @@ _passed_over_s = 1.0
 _passed_over_per_s_max = 200
 # The same of one who begins far back, by events.
 _passed_over_rows = 1_000
+# What is done by then is answered as everything else is, with its own status.
+_at_once_s = 10
+STREAM_TYPE: Final = "text/event-stream"
 _headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _digits = re.compile(r"\d{1,19}")
 
@@ -362,3 +365,43 @@ def _last_seen(call: Call, otherwise: int | None) -> int | None:
     if not _digits.fullmatch(text):
         raise BadValue("Last-Event-ID", text, "is not a position that this server gave")
     return checked_position(int(text))
+
+
+# --- what takes long ---
+
+
+async def at_length(feed: Feed, work: Coroutine[Any, Any, Response]) -> Response:
+    """The response of a route that takes as long as there is to do.
+
+    If it takes longer than a moment, it is a stream with signs of life, and at its end one message: `answer`, or
+    `problem`, with what would have been the body. Who goes away stops it, as does a server that is to stop: what was
+    committed by then stays, and nobody is left who works for nobody.
+    """
+    task = asyncio.create_task(work, name="perdure-http-work")
+    try:
+        await asyncio.wait({task}, timeout=_at_once_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    return task.result() if task.done() else _Work(feed, task)
+
+
+class _Work(_Stream):
+    """A stream that tells nothing but that something goes on, and then what came of it."""
+
+    def __init__(self, feed: Feed, task: asyncio.Task[Response]) -> None:
+        super().__init__(feed, _outcome(task))
+        self._task = task
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+
+async def _outcome(task: asyncio.Task[Response]) -> AsyncIterator[ServerSentEvent]:
+    response = await task
+    name = "answer" if response.status_code < 400 else "problem"
+    yield ServerSentEvent(data=bytes(response.body).decode(), event=name)

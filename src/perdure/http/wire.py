@@ -167,11 +167,14 @@ class SignalWithStart(Sent):
 
 
 class RunsQuery(Sent):
-    """Which runs; everything named must hold. `tag` is a name, or `name:value`."""
+    """Which runs; everything named must hold. `tag` is a name, or `name:value`; `tag_name`, with or without
+    `tag_value`, is for names and values that may hold a colon."""
 
     workflow: str | UnsetType = UNSET
     status: list[Status] | UnsetType = UNSET
     tag: str | UnsetType = UNSET
+    tag_name: str | UnsetType = UNSET
+    tag_value: str | UnsetType = UNSET
     entity: str | UnsetType = UNSET
     parent: str | UnsetType = UNSET
     created_from: datetime | UnsetType = UNSET
@@ -312,7 +315,7 @@ class Resend(Sent):
 
 
 class ApprovalsQuery(Sent):
-    """Whose approvals, and which."""
+    """Whose approvals, and which. `who=` alone, without a name: only those that anybody may answer."""
 
     who: list[str] | UnsetType = UNSET
     workflow: str | UnsetType = UNSET

@@ -63,19 +63,22 @@ class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that lives, and the versions of workflows that it executes."""
+    """A worker that lives, and the versions of workflows that it executes.
+
+    `lease_until` is None where a worker's life does not hang on a lease: on SQLite it holds a lock while it lives.
+    """
 
     worker_id: str
     started_at: datetime
-    lease_until: datetime
+    lease_until: datetime | None
     workflows: list[tuple[str, int]]
 
 
-def worker_info(row: WorkerRecord) -> WorkerInfo:
+def worker_info(row: WorkerRecord, *, by_lease: bool) -> WorkerInfo:
     return WorkerInfo(
         worker_id=row.worker_id,
         started_at=to_datetime(row.started_at),
-        lease_until=to_datetime(row.lease_until),
+        lease_until=to_datetime(row.lease_until) if by_lease else None,
         workflows=_decode_workflows(row.workflows),
     )
 

@@ -19,7 +19,6 @@ from perdure.inspecting.catalogue import (
 from perdure.inspecting.doctor import Diagnosis, SchemaVersion, diagnose, schema_version
 from perdure.inspecting.findings import Progress, Report
 from perdure.inspecting.mending import check, check_and_repair
-from perdure.model.clock import Clock
 from perdure.model.ids import Ids
 from perdure.model.limits import BadValue
 from perdure.store.base import Store
@@ -31,7 +30,6 @@ class Inspecting:
 
     url: str
     namespace: str | None
-    _clock: Clock
     _engine: Callable[[], Engine]
     _make_store: Callable[[Ids], Store]
     _make_ids: Callable[[], Ids]
@@ -54,7 +52,7 @@ class Inspecting:
         of a table and how many rows of it were looked at. `perdure.inspecting.checking` says what is checked.
         """
         engine = self._engine()
-        now = engine.store.clock(self._clock).now
+        now = engine.clock.now
         if progress is not None and not callable(progress):
             raise BadValue("progress", progress, "must be a function of a name and a number")
         if repair:
@@ -87,7 +85,8 @@ class Inspecting:
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers that live, and what they execute."""
-        return [worker_info(one) for one in await self._engine().store.workers()]
+        store = self._engine().store
+        return [worker_info(one, by_lease=store.needs_beats) for one in await store.workers()]
 
     async def counts(self) -> dict[str, int]:
         """How many rows of each kind there are: `runs`, `runs.waiting`, `steps`, `events`, …"""

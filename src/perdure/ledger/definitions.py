@@ -21,6 +21,7 @@ from perdure.model import limits
 from perdure.model.clock import from_datetime
 from perdure.model.cron import Cron, parse_cron
 from perdure.model.duration import Duration, parse_duration
+from perdure.model.events import Event
 from perdure.model.limits import BadValue, check_name, unsaid
 from perdure.model.policy import Retry
 from perdure.model.records import RUNNER, EventRecord, SubscriptionRecord
@@ -158,12 +159,20 @@ def checked_handler(name: str, handler: Handler) -> Handler:
     """An `async def` that can be called with a batch alone."""
     if not inspect.iscoroutinefunction(handler):
         raise BadValue(f"consumer {name!r}", handler, "must be an `async def` that takes the batch")
+    signature = inspect.signature(handler)
     try:
-        inspect.signature(handler).bind(None)
+        signature.bind(None)
     except TypeError as error:
         raise BadValue(
             f"consumer {name!r}", handler, f"must take one argument, the batch: {error}"
         ) from None
+    first = next(iter(signature.parameters.values()))
+    if first.annotation in (Event, "Event"):  # else each event would fail, and be parked
+        raise BadValue(
+            f"consumer {name!r}",
+            handler,
+            f"takes one argument, a Batch of events, and no Event: `async def {handler.__name__}(batch: Batch)`",
+        )
     return handler
 
 
@@ -197,6 +206,7 @@ class SubscriptionDef:
             map=self.rule.text("map"),
             key=self.rule.text("key"),
             code=self.rule.is_code,
+            declared=True,
         )
 
 

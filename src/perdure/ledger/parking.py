@@ -97,6 +97,8 @@ async def _start_again(
 async def _find(store: Store, consumer: str, position: int, subscription: str) -> _Parked:
     row = await _row(store, consumer, position, subscription)
     if row is None:
+        if consumer not in {one.name for one in await store.consumers()}:
+            raise UnknownConsumer(consumer)
         raise BadValue("position", position, f"is not parked for {consumer!r}; see app.parked()")
     event = await event_at(store, position)
     if event is None:

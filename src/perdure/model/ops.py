@@ -619,8 +619,11 @@ class DropParked(Op[Counted], frozen=True, kw_only=True, gc=False):
     events: tuple[tuple[int, str], ...]  # position, subscription
 
 
-class PutSubscription(Op[Counted], frozen=True, kw_only=True, gc=False):
-    """Make or change a subscription. A new one begins as `start` or `start_at` say; see `ClaimConsumer`."""
+class PutSubscription(Op[Counted | Refusal], frozen=True, kw_only=True, gc=False):
+    """Make or change a subscription. A new one begins as `start` or `start_at` say; see `ClaimConsumer`.
+
+    One that code declares is changed by code alone.
+    """
 
     subscription: SubscriptionRecord
     start: int | None = None

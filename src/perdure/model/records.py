@@ -4,7 +4,7 @@ Times are integer microseconds since the epoch, UTC. Payloads are JSON text, opa
 of a row is a new value (`msgspec.structs.replace`), so a record once read never moves under its reader.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -146,9 +146,13 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     taken_id: str | None = None  # of the signal, item or event that ended a wait
 
 
-def history_place(step: StepRecord) -> tuple[int, bool, int, str, int]:
-    """Where it stands in the history of its run: in its generation, by when it was decided, what is open behind."""
-    return step.generation, step.seq == 0, step.seq, step.path, step.superseded
+# Where a step stands among all that are decided in its run. It stays there, also when it is superseded.
+HistoryPlace = tuple[int, int, str]
+HISTORY_BEGINS: Final[HistoryPlace] = (0, 0, "")
+
+
+def history_place(step: StepRecord) -> HistoryPlace:
+    return step.generation, step.seq, step.path
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):
@@ -448,7 +452,10 @@ class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A rule: a topic pattern starts a workflow. Expressions are CEL; `code` says that functions are in code."""
+    """A rule: a topic pattern starts a workflow. Expressions are CEL; `code` says that functions are in code.
+
+    One that code declares (`declared`), with functions or without, is changed there.
+    """
 
     name: str
     pattern: str
@@ -457,6 +464,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     map: str | None = None
     key: str | None = None
     code: bool = False
+    declared: bool = False
     enabled: bool = True
     position: int = 0  # events after it count
     # Events from here to `until` are still to be caught up with, apart from the runner's own cursor.

@@ -44,6 +44,7 @@ LOGGERS: Final = tuple(
 _own: Final = frozenset(vars(logging.makeLogRecord({}))) | {
     *("message", "asctime", "taskName"),
     "about",  # ours, in words
+    "color_message",  # uvicorn's: the message once more, for a terminal
 }
 _words: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s%(about)s"
 # Whole payloads, as the repr of an op has them: their fields may have no names, such as the arguments of a workflow.

@@ -23,6 +23,7 @@ from perdure.model.records import (
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
+    HistoryPlace,
     ItemRecord,
     KeyRecord,
     LineLook,
@@ -447,6 +448,15 @@ class Store(ABC):
     @abstractmethod
     async def history(self, run_id: str) -> list[StepRecord]:
         """All rows of the run that are kept: by generation, then seq, open ones last."""
+
+    @abstractmethod
+    async def history_page(
+        self, run_id: str, after: HistoryPlace | None, limit: int
+    ) -> list[StepRecord]:
+        """Those decided after a place, in that order, and behind them, if they are fewer than `limit`, all open ones.
+
+        So no page ends among what is open: a step that is decided meanwhile comes after what was shown.
+        """
 
     @abstractmethod
     async def runs(

@@ -15,6 +15,7 @@ from perdure.model.records import (
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
+    HistoryPlace,
     ItemRecord,
     KeyRecord,
     LineLook,
@@ -149,7 +150,20 @@ def with_steps(
 
 def in_order(history: Iterable[StepRecord]) -> list[StepRecord]:
     """By generation, then seq, open ones last."""
-    return sorted(history, key=history_place)
+    return sorted(history, key=lambda one: (one.generation, one.seq == 0, one.seq, one.path))
+
+
+def history_page(
+    history: Iterable[StepRecord], after: HistoryPlace | None, limit: int
+) -> list[StepRecord]:
+    """A page of the history, for who has it whole: see `Store.history_page`."""
+    decided, undecided = [], []
+    for one in in_order(history):
+        if one.seq == 0:
+            undecided.append(one)
+        elif after is None or history_place(one) > after:
+            decided.append(one)
+    return decided[:limit] + (undecided if len(decided) < limit else [])
 
 
 def all_counts(by_status: dict[str, int], tables: dict[str, int]) -> dict[str, int]:

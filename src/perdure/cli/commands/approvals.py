@@ -10,6 +10,8 @@ from perdure.cli import values
 from perdure.cli.calling import Scene, command, group
 from perdure.cli.paging import After, All, Limit, show_pages
 from perdure.cli.showing import Column
+from perdure.model import limits
+from perdure.model.approvals import parse_approval_id
 from perdure.model.outcomes import Duplicate
 
 ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="Its id, as `list` gives it")]
@@ -114,15 +116,27 @@ async def link(
         str | None, typer.Option("--choice", help="The only one that it can give")
     ] = None,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="WHEN", help="A time, or a span")
+        Any,
+        typer.Option("--expires", parser=values.moment, metavar="WHEN", help="A time, or a span"),
     ] = "7d",
     to: Annotated[
         str | None, typer.Option("--to", metavar="URL", help="A page that takes the token")
     ] = None,
 ) -> None:
     """Make a link with which whoever has it answers this approval once. Needs PERDURE_SECRET, or the app's."""
-    made = scene.verbs.approval_link(
-        approval_id, by=by, choice=choice, expires=values.moment(expires), url=to
-    )
+    if choice is not None:
+        await _check_choice(scene, approval_id, choice)
+    made = scene.verbs.approval_link(approval_id, by=by, choice=choice, expires=expires, url=to)
     made = await made if inspect.isawaitable(made) else made
     scene.out.tell({"link": made}, made)
+
+
+async def _check_choice(scene: Scene, approval_id: str, choice: str) -> None:
+    """A link is checked when it is used, by whom it was sent to: here whoever sends it may still correct it."""
+    run_id = parse_approval_id(approval_id)[1]
+    asked: Any = await scene.verbs.approvals(run_id=run_id, limit=limits.page_rows_max)
+    (found,) = [one for one in asked if one.id == approval_id] or [None]
+    if found is not None and found.choices and choice not in found.choices:
+        raise typer.BadParameter(
+            f"{choice!r} is none of its choices: {', '.join(found.choices)}", param_hint="--choice"
+        )

@@ -84,12 +84,9 @@ async def tail(
     count: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="How many of those that are there")
     ] = 10,
-    every: Annotated[
-        str, typer.Option("--every", metavar="SPAN", help="How often to look")
-    ] = "500ms",
+    every_s: values.Every = "500ms",
 ) -> None:
     """The newest events, and with -f those that come, a line each."""
-    every_s = values.interval(every)
     last = await _last(scene)
     shown = await _newest(scene, pattern, entity, last, count) if count else []
     for one in shown:
@@ -167,7 +164,8 @@ async def emit(
     ] = None,
     event_id: Annotated[str | None, typer.Option("--id", help="A ULID of your own")] = None,
     occurred_at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="When it happened")
+        Any,
+        typer.Option("--at", parser=values.time, metavar="TIME", help="When it happened"),
     ] = None,
     caused_by: Annotated[
         str | None, typer.Option("--caused-by", metavar="EVENT", help="What led to it")
@@ -180,7 +178,7 @@ async def emit(
         entity=entity,
         key=key,
         event_id=event_id,
-        occurred_at=None if occurred_at is None else values.time(occurred_at),
+        occurred_at=occurred_at,
         caused_by=caused_by,
     )
     first = told.of if isinstance(told, Duplicate) else told
@@ -200,10 +198,22 @@ async def replay(
         str, typer.Argument(metavar="CONSUMER", help="workflow_runner, or one of --app")
     ],
     since: Annotated[
-        str, typer.Option("--since", metavar="PLACE", help="A position or a time")
+        Any,
+        typer.Option(
+            "--since",
+            parser=values.position,
+            metavar="PLACE",
+            help="A position, a time, or a span ago",
+        ),
     ] = "beginning",
     until: Annotated[
-        str | None, typer.Option("--until", metavar="PLACE", help="A position or a time")
+        Any,
+        typer.Option(
+            "--until",
+            parser=values.position,
+            metavar="PLACE",
+            help="A position, a time, or a span ago",
+        ),
     ] = None,
     pattern: Annotated[str | None, typer.Option("--pattern", help="Only these types")] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Events per second, at most")] = None,
@@ -214,8 +224,8 @@ async def replay(
 ) -> int:
     """Fire a window of the ledger anew, into a consumer. It counts first, and asks before it acts."""
     window: dict[str, Any] = {
-        "since": values.position(since),
-        "until": None if until is None else values.position(until),
+        "since": since,
+        "until": until,
         "pattern": pattern,
         "only_if_no_run": not again,
     }

@@ -80,7 +80,7 @@ def _diagnosis(scene: Scene, found: Any) -> None:
         "store": f"{found.product} {found.version}",
         "url": found.url,
         "namespace": found.namespace,
-        "schema": found.schema.stored,
+        "schema version": found.schema.stored,  # a store on Postgres has a `schema` of its own: a name
         "bytes": found.bytes,
         **found.facts,
     }
@@ -98,7 +98,13 @@ def _diagnosis(scene: Scene, found: Any) -> None:
     for warning in found.warnings:
         out.say(f"! {warning}")
     if not found.warnings:
-        out.say("all is as it should be")
+        out.say(_no_warnings([one.name for one in found.settings if not one.ok]))
+
+
+def _no_warnings(beside: list[str]) -> str:
+    if not beside:
+        return "all is as it should be"
+    return f"nothing to see to as it is used now; why {', '.join(beside)} may come to matter is said above"
 
 
 _counts = (Column("kind", lambda one: one[0]), Column("rows", lambda one: one[1]))
@@ -108,7 +114,7 @@ _counts = (Column("kind", lambda one: one[0]), Column("rows", lambda one: one[1]
 
 _findings = (
     Column("invariant", lambda one: one.invariant),
-    Column("severity", lambda one: one.severity),
+    Column("severity", lambda one: one.severity, painted=True),
     Column("run", lambda one: one.run_id, whole=True),
     Column("at", lambda one: one.path if one.path is not None else one.position, whole=True),
     Column("what", lambda one: one.what),

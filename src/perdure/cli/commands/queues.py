@@ -77,7 +77,12 @@ async def purge(
     name: Name,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="SPAN", help="Only what has been there for longer"),
+        typer.Option(
+            "--older-than",
+            parser=values.span,
+            metavar="SPAN",
+            help="Only what has been there for longer",
+        ),
     ] = None,
 ) -> None:
     """Delete what is in a queue, or what has been there for longer than this."""

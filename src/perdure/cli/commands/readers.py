@@ -7,7 +7,7 @@ import typer
 from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command, group
 from perdure.cli.paging import After, All, Limit, show, show_pages
-from perdure.cli.showing import Column
+from perdure.cli.showing import Column, cell
 
 Consumer = Annotated[str, typer.Argument(metavar="NAME", help="Of a consumer")]
 RuleName = Annotated[str, typer.Argument(metavar="NAME", help="Of a subscription")]
@@ -83,13 +83,17 @@ async def rewind(
     scene: Scene,
     name: Consumer,
     to: Annotated[
-        str, typer.Argument(metavar="PLACE", help="A position, a time, beginning or now")
+        Any,
+        typer.Argument(
+            parser=values.position,
+            metavar="PLACE",
+            help="A position, a time, how long ago, beginning or now",
+        ),
     ],
 ) -> None:
     """Move a consumer's cursor, back or forth: what it reads again it does again, and what it skips it never does."""
-    place = values.position(to)
-    scene.confirm(f"move the cursor of {name} to {to}")
-    position = await scene.verbs.rewind(name, place)
+    scene.confirm(f"move the cursor of {name} to {cell(to)}")
+    position = await scene.verbs.rewind(name, to)
     scene.out.tell({"name": name, "position": position}, f"{name} reads on after {position}")
 
 
@@ -155,7 +159,7 @@ _rules = (
     Column("where", lambda one: one.where),
     Column("map", lambda one: one.map),
     Column("key", lambda one: one.key),
-    Column("in code", lambda one: one.code),
+    Column("in code", lambda one: one.declared),
     Column("enabled", lambda one: one.enabled),
 )
 _deferred = (
@@ -189,11 +193,14 @@ async def set_rule(
     key: Annotated[
         str | None, typer.Option("--key", metavar="CEL", help="One run for each")
     ] = None,
-    start: Annotated[str, typer.Option("--start", metavar="PLACE", help="From where on")] = "now",
+    start: Annotated[
+        Any,
+        typer.Option("--start", parser=values.position, metavar="PLACE", help="From where on"),
+    ] = "now",
 ) -> None:
     """Make or change a subscription."""
     await scene.verbs.subscribe(
-        pattern, workflow, name=name, where=where, map=map, key=key, start=values.position(start)
+        pattern, workflow, name=name, where=where, map=map, key=key, start=start
     )
     scene.out.tell({"name": name}, f"{pattern} starts {workflow}")
 

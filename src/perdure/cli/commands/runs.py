@@ -15,14 +15,20 @@ from perdure.views import RunContents
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is kept with the run")]
 Status = Annotated[
-    list[str] | None, typer.Option("--status", help="Of this status; may be said several times")
+    list[str] | None,
+    typer.Option(
+        "--status",
+        parser=values.status,
+        metavar="STATUS",
+        help="Of this status; may be said several times",
+    ),
 ]
 Workflow = Annotated[str | None, typer.Option("--workflow", "-w", help="Of this workflow")]
 
 RUNS = (
     Column("run", lambda one: one.id, whole=True),
     Column("workflow", lambda one: one.workflow),
-    Column("status", lambda one: one.status),
+    Column("status", lambda one: one.status, painted=True),
     Column("created", lambda one: one.created_at),
     Column("ended", lambda one: one.finished_at),
     Column("entity", lambda one: one.entity),
@@ -31,7 +37,7 @@ RUNS = (
 STEPS = (
     Column("path", lambda one: one.path, whole=True),
     Column("kind", lambda one: one.kind),
-    Column("status", lambda one: one.status),
+    Column("status", lambda one: one.status, painted=True),
     Column("attempt", lambda one: one.attempt),
     Column("value", lambda one: _outcome(one)),
     Column("winner", lambda one: one.winner),
@@ -93,10 +99,12 @@ async def list_runs(
         str | None, typer.Option("--parent", metavar="RUN", help="Children of this run")
     ] = None,
     created_from: Annotated[
-        str | None, typer.Option("--created-from", metavar="TIME", help="At or after this")
+        Any,
+        typer.Option("--created-from", parser=values.past, metavar="TIME", help="At or after this"),
     ] = None,
     created_before: Annotated[
-        str | None, typer.Option("--created-before", metavar="TIME", help="Before this")
+        Any,
+        typer.Option("--created-before", parser=values.past, metavar="TIME", help="Before this"),
     ] = None,
     limit: Limit = None,
     after: After = None,
@@ -111,8 +119,8 @@ async def list_runs(
             tag=values.tag_filter(tag),
             entity=entity,
             parent=parent,
-            created_from=None if created_from is None else values.time(created_from),
-            created_before=None if created_before is None else values.time(created_before),
+            created_from=created_from,
+            created_before=created_before,
             **page,
         )
 
@@ -182,7 +190,8 @@ async def result(
     scene: Scene,
     run_id: RunId,
     timeout: Annotated[  # noqa: ASYNC109 (the API's word)
-        str | None, typer.Option("--timeout", metavar="SPAN", help="Wait no longer")
+        str | None,
+        typer.Option("--timeout", parser=values.span, metavar="SPAN", help="Wait no longer"),
     ] = None,
 ) -> int:
     """Wait for the end of a run and give its result; exit 1 if it failed or was cancelled."""
@@ -190,6 +199,7 @@ async def result(
 
 
 async def tell_result(scene: Scene, run: Any, timeout: str | None) -> int:  # noqa: ASYNC109 (the API's word)
+    scene.facts["run_id"] = run.id
     found = await run.result(timeout)
     scene.out.tell({"id": run.id, "result": found}, json_line(found))
     return exits.OK
@@ -206,7 +216,12 @@ async def waiting(
     topic: Annotated[str | None, typer.Option("--topic", help="Who waits for this topic")] = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="SPAN", help="With --signal: for longer than this"),
+        typer.Option(
+            "--older-than",
+            parser=values.span,
+            metavar="SPAN",
+            help="With --signal: for longer than this",
+        ),
     ] = None,
     limit: Limit = None,
     after: After = None,
@@ -296,7 +311,12 @@ async def fork(
     ] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="NAME=VALUE", help="To find it by; several times"),
+        typer.Option(
+            "--tag",
+            parser=values.tag,
+            metavar="NAME=VALUE",
+            help="To find it by; several times",
+        ),
     ] = None,
     entity: Annotated[
         str | None, typer.Option("--entity", metavar="TYPE/ID", help="What it is about")

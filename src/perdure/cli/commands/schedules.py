@@ -122,12 +122,17 @@ async def trigger(scene: Scene, name: Name) -> None:
 async def backfill(
     scene: Scene,
     name: Name,
-    since: Annotated[str, typer.Option("--since", metavar="TIME", help="At or after this")],
-    until: Annotated[str, typer.Option("--until", metavar="TIME", help="Before this")],
+    since: Annotated[
+        Any,
+        typer.Option("--since", parser=values.past, metavar="TIME", help="At or after this"),
+    ],
+    until: Annotated[
+        Any, typer.Option("--until", parser=values.past, metavar="TIME", help="Before this")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count")] = False,
 ) -> None:
     """Start the ticks of a window that have no run. It counts first, and asks before it acts."""
-    window = (name, values.time(since), values.time(until))
+    window = (name, since, until)
     counted = await scene.verbs.backfill(*window, dry_run=True)
     if not dry_run:
         scene.confirm(

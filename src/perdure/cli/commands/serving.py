@@ -12,9 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.calling import Scene, command
+from perdure.cli import exits
+from perdure.cli.calling import Scene, command, tell_error
+from perdure.cli.exits import NoApp
 from perdure.cli.places import Place, local_app, resolved
-from perdure.cli.processes import Stop, set_up_logging
+from perdure.cli.processes import Stop, is_held, set_up_logging
+from perdure.store.urls import without_password
 
 Target = Annotated[
     str | None,
@@ -44,10 +47,12 @@ async def worker(
     """Execute runs until SIGTERM or Ctrl-C; steps in flight end, runs are handed back."""
     set_up_logging(log_level, as_json=log_json)
     app = local_app(_with_app(scene, target), worker=True)
+    made = await _store_of(app)
     with Stop.on_signals() as stop:
         async with app:
             names = sorted({one.name for one in app.registry.all()})
-            _banner(scene, {"worker": repr(app), "workflows": names})
+            facts = {"worker": repr(app), "workflows": names, **made}
+            _banner(scene, facts, as_json=log_json)
             await stop.wait()
 
 
@@ -62,19 +67,29 @@ async def serve(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the API")] = False,
     log_level: Level = "info",
     log_json: LogJson = False,
-) -> None:
+) -> int:
     """The HTTP API, and with an app a worker beside it, until SIGTERM or Ctrl-C."""
     set_up_logging(log_level, as_json=log_json)
     place = _place(scene, target)
-    app = local_app(place, worker=place.app is not None and not no_worker)
-    await _serve(scene, app, host, port)
+    try:
+        app = local_app(place, worker=place.app is not None and not no_worker)
+    except NoApp as missing:
+        if not is_held():
+            raise
+        # Of code that is being written: the next change may bring it.
+        tell_error(scene.out, missing, scene.facts)
+        return exits.REFUSED
+    await _serve(scene, app, host, port, log_json)
+    return exits.OK
 
 
-async def _serve(scene: Scene, app: Any, host: str, port: int) -> None:
+async def _serve(scene: Scene, app: Any, host: str, port: int, log_json: bool) -> None:
     from perdure.http import needing_extra
 
     with needing_extra():
         from perdure.http import serving
+
+    made = await _store_of(app)
 
     def listening(url: str) -> None:
         has_worker = app._settings.worker
@@ -86,7 +101,9 @@ async def _serve(scene: Scene, app: Any, host: str, port: int) -> None:
                 "api": f"{url}/api/v1/openapi.json",
                 "worker": has_worker,
                 "workflows": names,
+                **made,
             },
+            as_json=log_json,
         )
 
     with Stop.on_signals() as stop:
@@ -105,8 +122,17 @@ def _with_app(scene: Scene, target: str | None) -> Place:
     return place
 
 
-def _banner(scene: Scene, facts: dict[str, Any]) -> None:
-    if scene.out.json:
+async def _store_of(app: Any) -> dict[str, Any]:
+    """Where its runs are kept; and whether nothing was there before: then its URL may be a typing error."""
+    url = without_password(app.url)
+    if app.url.startswith("memory:") or (await app.schema_version()).stored is not None:
+        return {"store": url}
+    return {"store": url, "made": "the store is new: there was none"}
+
+
+def _banner(scene: Scene, facts: dict[str, Any], *, as_json: bool) -> None:
+    """`as_json`: who reads the log as JSON reads no lines that are none."""
+    if scene.out.json or as_json:
         scene.out.line({**facts, "pid": os.getpid()})
         return
     scene.out.facts({**facts, "pid": os.getpid()})
@@ -122,14 +148,17 @@ async def dev(
     host: Host = "127.0.0.1",
     port: Port = 8321,
     watch: Annotated[
-        list[Path] | None, typer.Option("--watch", help="Where Python files are watched; else here")
+        list[Path] | None,
+        typer.Option(
+            "--watch", exists=True, metavar="PATH", help="Where Python files are watched; else here"
+        ),
     ] = None,
     no_reload: Annotated[
         bool, typer.Option("--no-reload", help="Do not start anew on changes")
     ] = False,
     log_level: Level = "info",
     log_json: LogJson = False,
-) -> None:
+) -> int:
     """Worker and HTTP API in one process, started anew whenever a Python file changes."""
     place = _with_app(scene, target)
     if not no_reload and not _can_watch():
@@ -139,8 +168,8 @@ async def dev(
         no_reload = True
     if no_reload:
         set_up_logging(log_level, as_json=log_json)
-        await _serve(scene, local_app(place, worker=True), host, port)
-        return
+        await _serve(scene, local_app(place, worker=True), host, port, log_json)
+        return exits.OK
     from perdure.cli.reloading import Reloader
 
     options = [*_options(scene), "--host", host, "--port", str(port), "--log-level", log_level]
@@ -148,7 +177,7 @@ async def dev(
     line = [sys.executable, "-m", "perdure.cli", "serve", *([named] if named else []), *options]
     with Stop.on_signals() as stop:
         reloader = Reloader([*line, "--log-json"] if log_json else line, scene.out.note)
-        await reloader.run(watch or [Path(".")], stop)
+        return await reloader.run(watch or [Path(".")], stop)
 
 
 def _options(scene: Scene) -> list[str]:

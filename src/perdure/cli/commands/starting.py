@@ -2,14 +2,14 @@
 
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command
 from perdure.cli.commands.runs import tell_result
-from perdure.model.limits import BadValue
+from perdure.errors import Conflict
 
 # What it is called in the project, and what in the package, where tools would take it for code of ours.
 _files = {
@@ -34,9 +34,7 @@ async def init(
     """Make a small project: a workflow that waits for an approval, its tests, a README."""
     taken = [name for name in _files if (directory / name).exists()]
     if taken:
-        raise BadValue(
-            "directory", str(directory), f"has {', '.join(taken)} already; nothing was written"
-        )
+        raise Conflict(f"{directory} has {', '.join(taken)} already; nothing was written")
     starter = resources.files("perdure.cli") / "starter"
     for name, source in _files.items():
         path = directory / name
@@ -71,17 +69,30 @@ async def start(
     ] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="NAME=VALUE", help="To find it by; several times"),
+        typer.Option(
+            "--tag",
+            parser=values.tag,
+            metavar="NAME=VALUE",
+            help="To find it by; several times",
+        ),
     ] = None,
     entity: Annotated[
         str | None, typer.Option("--entity", metavar="TYPE/ID", help="What it is about")
     ] = None,
     start_at: Annotated[
-        str | None, typer.Option("--start-at", metavar="WHEN", help="A time, or a span such as 2h")
+        Any,
+        typer.Option(
+            "--start-at", parser=values.moment, metavar="WHEN", help="A time, or a span such as 2h"
+        ),
     ] = None,
     deadline: Annotated[
-        str | None,
-        typer.Option("--deadline", metavar="WHEN", help="Cancelled then, if it has not ended"),
+        Any,
+        typer.Option(
+            "--deadline",
+            parser=values.moment,
+            metavar="WHEN",
+            help="Cancelled then, if it has not ended",
+        ),
     ] = None,
     pool: Annotated[
         str | None, typer.Option("--pool", help="That it stands in line of; else its workflow's")
@@ -97,7 +108,12 @@ async def start(
     ] = False,
     timeout: Annotated[  # noqa: ASYNC109 (the API's word)
         str | None,
-        typer.Option("--timeout", metavar="SPAN", help="With --wait: not longer than this"),
+        typer.Option(
+            "--timeout",
+            parser=values.span,
+            metavar="SPAN",
+            help="With --wait: not longer than this",
+        ),
     ] = None,
 ) -> int:
     """Start a run, or find it: the same id or key gives the run that exists."""
@@ -110,14 +126,18 @@ async def start(
         key=key,
         tags=values.tags(tag),
         entity=entity,
-        start_at=None if start_at is None else values.moment(start_at),
-        deadline=None if deadline is None else values.moment(deadline),
+        start_at=start_at,
+        deadline=deadline,
         pool=pool,
         pool_key=pool_key,
         priority=priority,
     )
-    if wait:
-        return await tell_result(scene, run, timeout)
     known = "" if run.created else " (it was there already)"
+    if wait:
+        if (
+            not scene.out.json
+        ):  # the result is what was asked for; errors as JSON have the id among their facts
+            scene.out.note(f"{run.id}{known}: waiting for its end")
+        return await tell_result(scene, run, timeout)
     scene.out.tell({"id": run.id, "created": run.created}, f"{run.id}{known}")
     return exits.OK

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
+from perdure.cli import values
 from perdure.cli.calling import Scene, command, group
 from perdure.cli.places import local_app, opened
 from perdure.cli.showing import span
@@ -64,15 +65,16 @@ async def prune(
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="SPAN", help="Such as 30d; else what the app of --app keeps"
+            "--older-than",
+            parser=values.span,
+            metavar="SPAN",
+            help="Such as 30d; else what the app of --app keeps",
         ),
     ] = None,
 ) -> None:
     """Delete runs that finished longer ago than this, with their keys and dead letters."""
     which = (
-        "longer ago than it keeps"
-        if older_than is None
-        else f"more than {_checked(older_than)} ago"
+        "longer ago than it keeps" if older_than is None else f"more than {_shown(older_than)} ago"
     )
     scene.confirm(f"delete all runs that finished {which} from {scene.place.shown}")
     with scene.out.progress("runs deleted", None) as done:
@@ -84,7 +86,8 @@ async def prune(
 async def trim(
     scene: Scene,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="SPAN", help="Events before that")
+        str | None,
+        typer.Option("--older-than", parser=values.span, metavar="SPAN", help="Events before that"),
     ] = None,
     keep: Annotated[
         int | None, typer.Option("--keep", help="Events beyond the newest so many")
@@ -94,14 +97,12 @@ async def trim(
     ] = False,
 ) -> None:
     """Delete events of the ledger; never what a consumer has still to read, unless forced."""
-    if older_than is not None:
-        _checked(older_than)
     scene.confirm(f"delete old events from {scene.place.shown}")
     trimmed = await scene.verbs.trim_ledger(older_than=older_than, keep=keep, force=force)
     held = f"; consumer {trimmed.held_by} holds the rest" if trimmed.held_by else ""
     scene.out.tell(trimmed, f"deleted {trimmed.count} events{held}")
 
 
-def _checked(older_than: str) -> str:
-    """Before anybody is asked: what is to be confirmed is said in full."""
-    return span(parse_duration(older_than, "--older-than") / 1_000_000)
+def _shown(older_than: str) -> str:
+    """What is to be confirmed is said in full."""
+    return span(parse_duration(older_than) / 1_000_000)

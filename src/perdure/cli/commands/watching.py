@@ -31,12 +31,9 @@ async def watch(
     workflow: Workflow = None,
     status: Status = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many runs")] = 20,
-    every: Annotated[
-        str, typer.Option("--every", metavar="SPAN", help="How often to look")
-    ] = "500ms",
+    every_s: values.Every = "500ms",
 ) -> int:
     """Watch the newest runs; or one run, step by step, until it has ended (exit 1 if it did not complete)."""
-    every_s = values.interval(every)
     if run_id is None:
         await _watch_all(scene, every_s, limit, workflow=workflow, status=status or None)
         return exits.OK
@@ -145,7 +142,7 @@ async def _watch_one(scene: Scene, run_id: str, every_s: float) -> str:
 
 
 class _History:
-    """The history of a run that is looked at again and again: pages in which all is decided are read once."""
+    """The history of a run that is looked at again and again: of its pages only the last may change."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
@@ -160,8 +157,7 @@ class _History:
             after = page.cursor
             if after is None:
                 return found
-            if page[-1].status not in ("open", "retrying"):
-                self._decided, self._after = list(found), after
+            self._decided, self._after = list(found), after
 
 
 def _one(info: Any, steps: Any, waits: Any) -> list[Any]:
@@ -185,7 +181,7 @@ def _tell_step(scene: Scene, step: Any, told: set[Any]) -> None:
 
 
 def _table(columns: Any, rows: Any) -> Any:
-    return rich_table(columns, [[cell(one.get(row)) for one in columns] for row in rows])
+    return rich_table(columns, rows, console().width)
 
 
 # --- what it publishes ---

@@ -362,8 +362,11 @@ def drop_parked(tables: Tables, op: ops.DropParked) -> Counted:
 # --- rules ---
 
 
-def put_subscription(tables: Tables, op: ops.PutSubscription) -> Counted:
+def put_subscription(tables: Tables, op: ops.PutSubscription) -> Counted | Refusal:
     known = tables.subscription(op.subscription.name)
+    if known is not None and known.declared and not op.subscription.declared:
+        detail = f"subscription {known.name!r} is declared in code; change it there"
+        return Refusal("conflict", detail)
     if known is None:
         new = _new_subscription(tables, op)
     else:

@@ -19,6 +19,7 @@ from perdure.model.records import (
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
+    HistoryPlace,
     ItemRecord,
     KeyRecord,
     LineLook,
@@ -53,7 +54,7 @@ from perdure.store.base import (
     WatcherPlace,
     merged_backlog,
 )
-from perdure.store.decoding import in_order
+from perdure.store.decoding import history_page, in_order
 from perdure.store.handlers.standing import waits_of
 from perdure.store.memory.flaws import find_flaws
 from perdure.store.memory.tables import MemoryTables
@@ -258,6 +259,11 @@ class MemoryReads(Store):
             if owner == run_id
             for step in steps.values()
         )
+
+    async def history_page(
+        self, run_id: str, after: HistoryPlace | None, limit: int
+    ) -> list[StepRecord]:
+        return history_page(await self.history(run_id), after, limit)
 
     async def runs(
         self, where: RunFilter, after: tuple[int, str] | None, limit: int

@@ -597,6 +597,25 @@ select coalesce(json_agg({run as json of r}), '[]') from {schema}.runs as r wher
 -- Everything recorded for one run.
 select coalesce(json_agg({step as json of s}), '[]') from {schema}.steps as s where s.run_id = :run_id;
 
+-- name: history_page
+-- What is decided after a place, in the order of the decisions, then what is open, if there is room. No index has that
+-- order: one more to keep up with each step would cost all runs, and this one is for people.
+with decided as (
+    select * from {schema}.steps as s
+    where s.run_id = :run_id and s.seq > 0 and (s.generation, s.seq, s.path) > (:generation, :seq, :path)
+    order by s.generation, s.seq, s.path limit :limit
+), page as (
+    (select true as is_decided, d.* from decided as d)
+    union all
+    (
+        select false, s.* from {schema}.steps as s
+        where s.run_id = :run_id and s.seq = 0 and (select count(*) from decided) < :limit
+    )
+)
+select coalesce(
+    json_agg({step as json of p} order by not p.is_decided, p.generation, p.seq, p.path), '[]'
+) from page as p;
+
 -- name: waiting
 -- What one run waits for.
 select coalesce(json_agg({watcher as json of w} order by w.opened_at, w.path, w.ix), '[]')

@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.model.records import (
+    HISTORY_BEGINS,
     ChannelRecord,
     ConsumerRecord,
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
+    HistoryPlace,
     ItemRecord,
     KeyRecord,
     LineLook,
@@ -240,6 +242,21 @@ class PostgresReads(Store):
     async def history(self, run_id: str) -> list[StepRecord]:
         rows = await self._rows(decoding.decode_steps, "history", run_id=run_id)
         return in_order(rows)
+
+    async def history_page(
+        self, run_id: str, after: HistoryPlace | None, limit: int
+    ) -> list[StepRecord]:
+        generation, seq, path = after or HISTORY_BEGINS
+        rows = await self._rows(
+            decoding.decode_steps,
+            "history_page",
+            run_id=run_id,
+            generation=generation,
+            seq=seq,
+            path=path,
+            limit=limit,
+        )
+        return rows
 
     async def runs(
         self, where: RunFilter, after: tuple[int, str] | None, limit: int

@@ -12,6 +12,7 @@ from perdure.model.records import (
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
+    HistoryPlace,
     ItemRecord,
     KeyRecord,
     LineLook,
@@ -44,7 +45,7 @@ from perdure.store.base import (
     WatcherPlace,
     merged_backlog,
 )
-from perdure.store.decoding import in_order
+from perdure.store.decoding import history_page, in_order
 from perdure.store.redis import fetching
 from perdure.store.redis.drift import Drift
 from perdure.store.redis.fetching import (
@@ -310,6 +311,12 @@ class RedisReads(Store):
 
     async def history(self, run_id: str) -> list[StepRecord]:
         return in_order(map(fetching.decode_step, await self._one("history", run_id)))
+
+    async def history_page(
+        self, run_id: str, after: HistoryPlace | None, limit: int
+    ) -> list[StepRecord]:
+        # Steps are kept by their path; whoever wants an order has all of them.
+        return history_page(await self.history(run_id), after, limit)
 
     async def runs(
         self, where: RunFilter, after: tuple[int, str] | None, limit: int

@@ -930,6 +930,21 @@ select json_group_array({run as json}) from runs where run_id = :run_id;
 -- Everything recorded for one run.
 select json_group_array({step as json}) from steps where run_id = :run_id;
 
+-- name: history_page
+-- What is decided after a place, in the order of the decisions. No index has that order: one more to keep up with each
+-- step would cost all runs, and this one is for people.
+select json_group_array({step as json}) from (
+    select * from steps
+    where run_id = :run_id and seq > 0 and (generation, seq, path) > (:generation, :seq, :path)
+    order by generation, seq, path limit :limit
+);
+
+-- name: history_open
+-- What is open of one run.
+select json_group_array({step as json}) from (
+    select * from steps where run_id = :run_id and seq = 0 order by generation, path
+);
+
 -- name: page_steps
 -- The history in parts, by its unique index: of a run with more of it than one text holds.
 select json_group_array({step as json}) from (

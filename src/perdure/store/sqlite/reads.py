@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.model.records import (
+    HISTORY_BEGINS,
     ChannelRecord,
     ConsumerRecord,
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
+    HistoryPlace,
     ItemRecord,
     KeyRecord,
     LineLook,
@@ -38,6 +40,7 @@ from perdure.model.records import (
     WatcherRecord,
     WorkerRecord,
     WorkflowRecord,
+    history_place,
 )
 from perdure.store import listing
 from perdure.store.base import (
@@ -345,6 +348,21 @@ def history(sql: Statements, run_id: str) -> list[StepRecord]:
         with _snapshot(sql):
             rows = steps_in_parts(sql, run_id, 0)
     return in_order(rows)
+
+
+def history_page(
+    sql: Statements, run_id: str, after: HistoryPlace | None, limit: int
+) -> list[StepRecord]:
+    def page(after: HistoryPlace, limit: int) -> list[StepRecord]:
+        params = dict(zip(("generation", "seq", "path"), after, strict=True))
+        params |= {"run_id": run_id, "limit": limit}
+        return sql.records(decode_steps, "history_page", params)
+
+    with _snapshot(sql):
+        rows = in_parts(page, after or HISTORY_BEGINS, limit, history_place)
+        if len(rows) < limit:
+            rows += sql.records(decode_steps, "history_open", {"run_id": run_id})
+    return rows
 
 
 def runs(

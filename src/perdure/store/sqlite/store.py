@@ -23,6 +23,7 @@ from perdure.model.records import (
     DeadLetterRecord,
     DeferredRecord,
     EventRecord,
+    HistoryPlace,
     ItemRecord,
     KeyRecord,
     LineLook,
@@ -345,6 +346,11 @@ class SqliteStore(Store):
 
     async def history(self, run_id: str) -> list[StepRecord]:
         return await self._read(reads.history, run_id)
+
+    async def history_page(
+        self, run_id: str, after: HistoryPlace | None, limit: int
+    ) -> list[StepRecord]:
+        return await self._read(reads.history_page, run_id, after, limit)
 
     async def runs(
         self, where: RunFilter, after: tuple[int, str] | None, limit: int

@@ -459,13 +459,13 @@ class Driver:
 
     async def subscribe(
         self, name: str, pattern: str = "order.*", *, workflow: str = WORKFLOW, **fields: Any
-    ) -> Counted:
+    ) -> Counted | Refusal:
         """Make or change a rule; `start`, `start_at` and `keep_enabled` are the op's, the rest the record's."""
         how = {
             one: fields.pop(one) for one in ("start", "start_at", "keep_enabled") if one in fields
         }
         rule = SubscriptionRecord(name=name, pattern=pattern, workflow=workflow, **fields)
-        answer: Counted = await self.apply(ops.PutSubscription(subscription=rule, **how))
+        answer: Counted | Refusal = await self.apply(ops.PutSubscription(subscription=rule, **how))
         return answer
 
     async def switch(self, name: str, enabled: bool) -> Counted:

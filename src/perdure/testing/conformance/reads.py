@@ -1,6 +1,6 @@
 """Reads: every commit is seen, everything pages by cursor, each filter means what it says."""
 
-from perdure.model.records import StepRecord
+from perdure.model.records import StepRecord, history_place
 from perdure.store.base import Backlog, RunFilter
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
@@ -38,6 +38,30 @@ class TestReads(Subject):
         for number in range(20):
             await d.record("r1", done(f"s#{number}"))
             assert len(await d.store.history("r1")) == number + 1
+
+    async def test_a_history_is_read_by_pages_and_what_is_open_is_on_the_last(
+        self, d: Driver
+    ) -> None:
+        await d.start("r1")
+        await d.record("r1", done("old"))
+        await d.continue_as("r1")
+        await d.record("r1", done("c"), done("a"), done("b"))
+        await d.suspend("r1", wait("w", signal("go")), wait("v", signal("on")))
+        whole = await d.store.history("r1")
+        assert [one.path for one in whole[-5:]] == ["c", "a", "b", "v", "w"]
+        decided, undecided = whole[:-2], whole[-2:]
+        after = None
+        for one in decided:
+            assert await d.store.history_page("r1", after, 1) == [one]
+            after = history_place(one)
+        assert await d.store.history_page("r1", after, 1) == undecided
+        assert await d.store.history_page("r1", None, len(decided)) == decided
+        assert await d.store.history_page("r1", None, len(decided) + 1) == whole
+        # What is decided meanwhile comes after all that was shown.
+        await d.signal("r1", "go", "1")
+        page = await d.store.history_page("r1", after, 2)
+        assert [(one.path, one.state) for one in page] == [("w", "done"), ("v", "open")]
+        assert await d.store.history_page("nobody", None, 9) == []
 
     async def test_what_was_answered_is_there_after_closing_and_opening(self, d: Driver) -> None:
         await d.start_waiting("r1", signal("go"), timer("1h"))

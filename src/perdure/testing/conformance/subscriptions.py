@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.model import limits
-from perdure.model.outcomes import Counted, CursorMoved, Moved
+from perdure.model.outcomes import Counted, CursorMoved, Moved, Refusal
 from perdure.model.records import RUNNER, DeferredRecord
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.fixtures import Subject
@@ -51,6 +51,21 @@ class TestSubscriptions(Subject):
         before = await d.subscription("rule")
         assert await d.subscribe("rule") == Counted(0)
         assert (await d.subscription("rule"), d.heard[-1].wakes) == (before, ())
+
+    async def test_one_of_code_is_changed_by_code_alone(self, d: Driver) -> None:
+        await d.subscribe("rule", declared=True)
+        row = await d.subscription("rule")
+        refused = await d.subscribe("rule", "user.*")
+        assert isinstance(refused, Refusal)
+        assert (refused.code, await d.subscription("rule")) == ("conflict", row)
+        assert await d.switch("rule", False) == Counted(1)
+        assert await d.subscribe("rule", "user.*", declared=True, enabled=False) == Counted(1)
+        assert (await d.subscription("rule")).pattern == "user.*"
+
+    async def test_code_takes_a_rule_over_that_was_made_at_run_time(self, d: Driver) -> None:
+        await d.subscribe("rule")
+        assert await d.subscribe("rule", declared=True) == Counted(1)
+        assert (await d.subscription("rule")).declared
 
     async def test_a_rule_that_changes_goes_on_where_it_was(self, d: Driver) -> None:
         await d.emit_numbers()
