@@ -29,7 +29,7 @@ from perdure import (
 )
 from perdure.client import transport
 from perdure.http import Token, create_app, streaming
-from perdure.http.problems import problem_of
+from perdure.http.problems import CONTENT_TYPE, problem_of
 
 go = Signal("go", int)
 arrived = Topic("stock.arrived", int)
@@ -229,7 +229,9 @@ class Between:
         self.asked += 1
         await asyncio.sleep(self.held_s)
         status, text = next(self._answers)
-        return httpx2.Response(status, text=text)
+        ours = "application/json" if status == 200 else CONTENT_TYPE
+        kind = ours if text.startswith("{") else "text/html"
+        return httpx2.Response(status, text=text, headers={"content-type": kind})
 
     def client(self) -> Client:
         return Client("http://localhost", transport=httpx2.MockTransport(self))

@@ -28,7 +28,7 @@ PLACES: list[tuple[str, list[Any]]] = [
     ("/dead-letters?", ["?"]),
     ("/schedules?", ["?"]),
     ("/pools/narrow/line?", [1, "?"]),
-    ("/runs/waiting/history?", [1, True, 1, "?", 1]),
+    ("/runs/waiting/history?", [1, 1, "?"]),
 ]
 NO_TEXTS = ["\0", "a\x1fb", "\x85", "\ud800", "x" * 5_000]
 

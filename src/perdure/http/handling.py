@@ -269,8 +269,8 @@ async def _decide(app: App, call: Call) -> Any:
     me = call.principal
     mine = list(map(group_name, me.groups))
     by = given.pop("by", me.name)
-    groups = list(map(group_name, given.pop("groups", mine if by == me.name else [])))
-    if not me.may("operate") and (by != me.name or not set(groups) <= set(mine)):
+    groups = given.pop("groups", mine if by == me.name else [])
+    if not me.may("operate") and (by != me.name or not set(map(group_name, groups)) <= set(mine)):
         whom = shown(by) if by != me.name else "groups of others"
         raise ScopeMissing(me.name, "operate", sorted(me.scopes), f"to answer for {whom}")
     return await app.decide(call.path["approval_id"], by=by, groups=groups, **given)

@@ -44,14 +44,14 @@ _page_rows = 100
 # A connection that takes nothing for so long is given up, with its place.
 _send_timeout_s = 30
 _farewell_s = 1
-# What is done by then is answered as everything else is, with its own status.
-_at_once_s = 10
-STREAM_TYPE: Final = "text/event-stream"
 # How often a reader is told how far the ledger was read for it, if nothing else tells; and all readers together.
 _passed_over_s = 1.0
 _passed_over_per_s_max = 200
 # The same of one who begins far back, by events.
 _passed_over_rows = 1_000
+# What is done by then is answered as everything else is, with its own status.
+_at_once_s = 10
+STREAM_TYPE: Final = "text/event-stream"
 _headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _digits = re.compile(r"\d{1,19}")
 

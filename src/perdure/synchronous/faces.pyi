@@ -96,7 +96,10 @@ class SyncRun(Face, Generic[R_co]):
     def graph(self) -> dict[str, Any]:
         """The play that this run performs, as `play.graph()` gives it, with what became of each part (`status`)."""
     def history(self, *, limit: int = ..., after: str | None = None) -> Page[HistoryEntry]:
-        """What the run has done, in the order it was recorded; what is open comes last, and moves up once decided."""
+        """What the run has done, in the order it was recorded. What is open stands behind, on the last page, all of it.
+
+        A step that is decided while pages are read is on a later one, though it was never on one, or open, before.
+        """
     def info(self) -> RunInfo:
         """Workflow, status, times, tags."""
     def pause(self, reason: str | None = None) -> Status:
