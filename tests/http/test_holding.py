@@ -11,8 +11,10 @@ import pytest
 from asking import serving, shop
 
 from perdure import App
+from perdure.asking import Question
 from perdure.handle import RunHandle
 from perdure.http.serving import serve
+from perdure.model import limits
 
 Served = Callable[[App], AbstractAsyncContextManager[str]]
 
@@ -104,3 +106,41 @@ async def test_who_asks_is_told_that_it_is_not_known_whether_it_was_sent(
     problem = answer.json()
     assert problem["error"] == "OutcomeUnknown"
     assert "may or may not have been sent" in problem["detail"]
+
+
+async def test_so_many_are_held_and_none_for_who_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "http_held_max", 2)
+    told: list[str] = []
+
+    async def never(*_: Any, **__: Any) -> Any:
+        told.append("held")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("ended")
+
+    async def until(word: str) -> None:
+        while told.count(word) < 2:  # noqa: ASYNC110 (the work of a server, which nobody awaits)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(RunHandle, "result", never)
+    monkeypatch.setattr(Question, "ask", never)
+    app = shop()
+    async with asyncio.timeout(20), serving(app) as url, httpx2.AsyncClient(timeout=60) as http:
+        await app.start("decide", "o1", id="one")
+        path = f"{url}/api/v1/runs/one/result"
+        waiting = [
+            asyncio.create_task(http.get(path, params={"wait": "50s"})),
+            asyncio.create_task(
+                http.post(f"{url}/api/v1/runs/one/ask", json={"signal": "note", "payload": 1})
+            ),
+        ]
+        await until("held")
+        answer = await http.get(path)
+        assert answer.status_code == 429 and "http_held_max" in answer.json()["detail"]
+        for one in waiting:
+            one.cancel()
+        await until("ended")
+        assert (await http.get(path)).json()["ended"] is False

@@ -72,6 +72,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     keyed: bool = False
     settles: bool = False  # a POST that may come twice: it says how a thing is to be, or its sender's own ids count
     streams: bool = False  # the answer is a stream of events
+    held: bool = False  # until something happens, if it is asked to
     plain: bool = False  # the answer is text
     at_length: bool = False  # as long as there is to do: who reads streams hears that it goes on
     may_be_nothing: bool = False  # 204 if there was nothing to do
@@ -176,6 +177,7 @@ def _runs() -> list[Route]:
             on="own",
             query=wire.ResultQuery,
             answer=wire.Ended,
+            held=True,
         ),
         Route(
             verb="history",
@@ -354,6 +356,7 @@ def _runs() -> list[Route]:
             body=wire.Ask,
             answer=wire.Value[Any],
             keyed=True,
+            held=True,
         ),
     ]
 

@@ -31,6 +31,7 @@ from perdure.errors import (
 )
 from perdure.http import problems, wire
 from perdure.http.handling import Call, answer
+from perdure.http.holding import Holding
 from perdure.http.keeping import ForReaders
 from perdure.http.openapi import document
 from perdure.http.readiness import Readiness
@@ -74,6 +75,7 @@ class Server:
         self.hooks = _checked_hooks([*app.hooks.values(), *hooks])
         self.feed = Feed(app)
         self.readiness = Readiness(app)
+        self.holding = Holding()
         signing = app._secrets()
         self.guard = Guard(
             tokens,
@@ -136,6 +138,8 @@ class Server:
             return await stream(self.app, self.feed, route, call, self._shown(route, call))
         if route.at_length and STREAM_TYPE in request.headers.get("accept", ""):
             return await at_length(self.feed, self._whatever(route, request, call))
+        if route.held:
+            return await self.holding.answered(request, lambda: self._done(route, call))
         return await self._done(route, call)
 
     async def _done(self, route: Route, call: Call) -> Response:

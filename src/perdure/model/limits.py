@@ -75,6 +75,8 @@ http_values_max = 1_000_000
 http_sends_max = 1_000
 # How long a request is held for the end of a run, or an answer: proxies cut off what is quiet for longer than a minute.
 http_wait_us_max = 60 * 1_000_000
+# Requests that one server holds at once: each holds a connection, and looks at the store now and then.
+http_held_max = 1_000
 # How long a look at the store may take that says whether it is ready: whoever asks, asks again soon.
 http_ready_s = 5
 # Streams that one server feeds at once; each holds a connection and a queue.
