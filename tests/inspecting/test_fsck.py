@@ -806,6 +806,26 @@ async def test_it_tells_no_more_than_a_bound(
         assert report.truncated and len(report.findings) == 1
 
 
+async def test_what_no_report_had_room_for_is_not_repaired(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app()
+    await prepare(world, app)
+    async with world(app, worker=False) as stage:
+        await no_watcher(vandal_of(stage.store), stage.store)
+
+        async def in_vain(coordinator: Any, found: Any, now: Any) -> None:
+            """Nothing is set right, and something else is wrong by then, which is found before it."""
+            run = await _run(stage.store, "ended")
+            await vandal_of(stage.store).put(replace(run, finished_at=None))
+
+        monkeypatch.setattr("perdure.inspecting.mending._repair", in_vain)
+        monkeypatch.setattr("perdure.model.limits.findings_max", 1)
+        report = await stage.app.fsck(repair=True)
+        assert report.truncated and len(report.findings) == 1
+        assert report.repaired == []
+
+
 async def test_many_pages(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perdure.inspecting.checking._runs_part", 2)
     monkeypatch.setattr("perdure.inspecting.checking._rows_part", 3)
