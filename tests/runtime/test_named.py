@@ -2,8 +2,10 @@
 
 import sys
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -407,3 +409,58 @@ async def test_a_schema_that_changed_meanwhile_lets_nothing_through(
         with pytest.raises(Uncheckable):
             await c.app.signal("a", "even", 0)
         assert await c.app.buffered("a") == []
+
+
+# --- what the codec would not take ---------------------------------------------------------------
+
+
+class Zoned(msgspec.Struct):
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+@pytest.mark.parametrize(
+    ("type", "bad", "good"),
+    [
+        (date, "2024-99-99", "2024-02-29"),
+        (date, "2024-02-30", "2024-03-01"),
+        (datetime, "2024-01-01T25:00:00Z", "2024-01-01T23:00:00Z"),
+        (datetime, "2024-01-01", "2024-01-01T00:00:00"),
+        (time, "99:99", "09:09:09"),
+        (time, "10:00", "10:00:00Z"),
+        (timedelta, "PT", "PT1S"),
+        (UUID, "{00000000-0000-0000-0000-000000000005", "00000000-0000-0000-0000-000000000005"),
+        (Decimal, "_", "1.50"),
+        (dict[int, int], {"abc": 1}, {"1": 1}),
+        (dict[date, int], {"abc": 1}, {"2024-01-01": 1}),
+        (Zoned, {"at": "2024-01-01T00:00:00"}, {"at": "2024-01-01T00:00:00Z"}),
+        (set[int], [1, "1"], [1, 1]),
+    ],
+    ids=str,
+)
+async def test_what_the_codec_refuses_is_refused_without_it(
+    world: Any, type: Any, bad: Any, good: Any
+) -> None:
+    app, sent = App("memory://"), Signal("sent", type)
+
+    @app.workflow(signals=[sent])
+    async def hears(ctx: Context) -> None:
+        await ctx.wait(sent)
+
+    @app.workflow
+    async def takes(ctx: Context, one: type) -> None: ...  # type: ignore[valid-type]
+
+    async with world(app) as w:
+        await w.begin("hears", id="a")
+    async with world(client()) as c:
+        before = await c.store.counts()
+        with pytest.raises(InvalidPayload):
+            await c.app.signal("a", "sent", bad)
+        with pytest.raises(InvalidPayload):
+            await c.app.start("takes", bad)
+        assert await c.store.counts() == before
+        assert isinstance(await c.app.signal("a", "sent", good), Delivered)
+        await c.app.start("takes", good, id="b")
+    async with world(app) as w:
+        await w.settle()
+        assert await w.app.run("a").status() == "completed"
+        assert await w.app.run("b").status() == "completed"

@@ -25,7 +25,7 @@ def misfit(
     schema, digest, more = _parsed(channel.schema)
     if digest == send.schema:
         return None
-    errors = check_schema(schema, send.payload)
+    errors = check_schema(schema, send.payload, strict=send.by_name)
     if errors:
         return Refusal("invalid_payload", what, tuple(errors))
     return unchecked(what, more) if send.by_name else None

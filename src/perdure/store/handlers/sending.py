@@ -156,7 +156,7 @@ def _misfit(
         return None
     if op.policy is not None and not workflow.strict_signals:
         return None
-    errors = check_schema(entry.schema, op.payload)
+    errors = check_schema(entry.schema, op.payload, strict=op.by_name)
     if errors:
         return _invalid(op, tuple(errors))
     return unchecked(_what(op), _beyond(workflow.signals)[op.name]) if op.by_name else None
