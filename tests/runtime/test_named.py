@@ -1,7 +1,8 @@
 """By name and JSON alone, as HTTP and the command line have it: starts, and payloads that only a schema can check."""
 
+import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from perdure import (
     App,
     BadValue,
     Buffered,
+    Conflict,
     Context,
     Delivered,
     Emitted,
@@ -464,3 +466,89 @@ async def test_what_the_codec_refuses_is_refused_without_it(
         await w.settle()
         assert await w.app.run("a").status() == "completed"
         assert await w.app.run("b").status() == "completed"
+
+
+# --- the same in other words ---------------------------------------------------------------------
+
+
+@dataclass
+class Parcel:
+    sku: str
+    amount: int = 1
+    weight: float = 0.5
+    notes: list[str] = field(default_factory=list)
+    due: datetime | None = None
+
+
+def depot() -> App:
+    app = App("memory://")
+    app.add(Topic("parcel.sent", Parcel))
+    app.add(Queue("parcels", Parcel))
+
+    @app.workflow(signals=[Signal("parcel", Parcel, buffer="all")])
+    async def deliver(ctx: Context, parcel: Parcel, fast: bool = False) -> None:
+        await ctx.sleep("1h")
+
+    return app
+
+
+WORDS: list[dict[str, Any]] = [
+    {"sku": "tea", "weight": 2.0},
+    {"weight": 2, "sku": "tea"},
+    {"due": None, "notes": [], "amount": 1, "weight": 2, "sku": "tea"},
+]
+OTHERS: list[dict[str, Any]] = [{"sku": "tea"}, {"sku": "tea", "weight": 2, "amount": 2}]
+
+
+async def _starts(app: App, words: Any, given: Any) -> str:
+    run = await app.start("deliver", words, **given)
+    return "first" if run.created else "again"
+
+
+async def _sends(call: Any) -> str:
+    return "again" if type(await call).__name__ == "Duplicate" else "first"
+
+
+ASKED: dict[str, Any] = {
+    "id": lambda app, words: _starts(app, words, {"id": "r-1"}),
+    "key": lambda app, words: _starts(app, words, {"key": "k"}),
+    "signal": lambda app, words: _sends(app.signal("a", "parcel", words, key="k")),
+    "emit": lambda app, words: _sends(app.emit("parcel.sent", words, key="k")),
+    "put": lambda app, words: _sends(app.put("parcels", words, key="k")),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("named_first", [True, False])
+async def test_the_same_in_other_words_is_the_same(
+    world: Any, asked: str, named_first: bool
+) -> None:
+    async with world(depot()) as w:
+        await w.begin("deliver", {"sku": "x"}, id="a")
+    ask = ASKED[asked]
+
+    async def all_words(app: App, first: str) -> None:
+        for words in WORDS:
+            assert await ask(app, words) == first, words
+            first = "again"
+        for words in OTHERS:
+            with pytest.raises(Conflict):
+                await ask(app, words)
+
+    turns = [client, depot] if named_first else [depot, client]
+    for turn, first in zip(turns, ("first", "again"), strict=True):
+        async with world(turn()) as w:
+            await all_words(w.app, first)
+
+
+async def test_what_comes_by_name_is_stored_as_the_code_stores_it(world: Any) -> None:
+    async with world(depot()) as w:
+        await w.begin("deliver", {"sku": "tea"}, id="typed")
+        await w.app.signal("typed", "parcel", Parcel("tea"))
+    async with world(client()) as c:
+        await c.app.start("deliver", {"sku": "tea"}, id="named")
+        await c.app.signal("typed", "parcel", {"sku": "tea"})
+        rows = [await c.store.run(one) for one in ("typed", "named")]
+        assert json.loads(rows[0].input) == json.loads(rows[1].input)
+        typed, named = await c.store.buffered("typed")
+        assert json.loads(typed.payload) == json.loads(named.payload)

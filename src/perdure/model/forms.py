@@ -176,6 +176,15 @@ _known: Final = {
 }
 
 
+def rewritten(mark: Mark, value: str) -> str:
+    """A text that fits, as msgspec would write what it reads."""
+    if mark.get("reads") not in _by_msgspec:
+        return value
+    decoder = _decoders[mark["reads"], mark.get("tz")]
+    written: str = msgspec.to_builtins(decoder.decode(msgspec.json.encode(value)))
+    return written
+
+
 # As a key it is written as a number is, and nothing else.
 _decimal_key: Final = msgspec.json.Decoder(dict[Decimal, int])
 

@@ -232,6 +232,27 @@ class _Check:
         return True if found is None else found
 
 
+class Chooser:
+    """Which of several forms of a schema a value has."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._check = _Check(root, strict=False)
+
+    def chosen(self, form: dict[str, Any], value: Any) -> Schema:
+        """The form that says more about the value, behind a reference or among alternatives; or the same."""
+        if isinstance(reference := form.get("$ref"), str):
+            found = _pointed_at(self._root, reference)
+            return form if found is None else found
+        for one in (*_list(form.get("anyOf")), *_list(form.get("oneOf"))):
+            try:
+                if not self._check.run(one, value, (), 0):
+                    return one if isinstance(one, dict) else form
+            except _TooMuch:
+                raise RecursionError from None
+        return form
+
+
 def _pointed_at(root: dict[str, Any], reference: str) -> Schema | None:
     found: Any = root
     if not reference.startswith("#"):
@@ -324,16 +345,16 @@ def has_twins(items: list[Any]) -> bool:
 
 def _members(items: list[Any]) -> set[bytes]:
     """Each of them once."""
-    return {_json(_whole(one)) for one in items}
+    return {_json(whole(one)) for one in items}
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """The value with 1 for 1.0: they are the same number."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_whole(one) for one in value]
-    return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [whole(one) for one in value]
+    return {key: whole(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _size_problems(schema: dict[str, Any], size: int, suffix: str, unit: str) -> Iterator[str]:

@@ -36,6 +36,7 @@ _leaves: Final[dict[type, tuple[str, str | None]]] = {
     hints.ByteArrayType: ("base64", None),
     hints.MemoryViewType: ("base64", None),
 }
+_empty: Final[dict[Any, Any]] = {list: [], tuple: [], set: [], frozenset: [], dict: {}}
 _numbers: Final = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"} | {
     "lt": "exclusiveMaximum",
     "multiple_of": "multipleOf",
@@ -97,7 +98,11 @@ class _Marking:
                 self.visit(field.type, part)
             return
         for field in fields:
-            self.visit(field.type, form.get("properties", {}).get(field.encode_name))
+            part = form.get("properties", {}).get(field.encode_name)
+            made = empty_of(field.default_factory)
+            if isinstance(part, dict) and made is not None:
+                part.setdefault("default", made)  # msgspec tells this of Structs only
+            self.visit(field.type, part)
 
     def _visit_union(self, node: hints.UnionType, form: Form) -> None:
         """Each member with its form; whichever order they stand in, no two of a kind are told apart by less."""
@@ -156,6 +161,11 @@ def _leaf_mark(node: Any) -> Form:
         if getattr(node, bound, None) is not None:
             mark[name] = getattr(node, bound)
     return mark
+
+
+def empty_of(factory: Any) -> Any:
+    """What a factory of defaults makes, if it is an empty container; what others would make nobody knows."""
+    return next((made for kind, made in _empty.items() if kind is factory), None)
 
 
 # --- keys ---

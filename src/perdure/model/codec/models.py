@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 from perdure.model.codec.errors import BadPayload, Unencodable, Unfit, first_line, place_text, told
-from perdure.model.codec.marks import number_key
+from perdure.model.codec.marks import empty_of, number_key
 from perdure.model.codec.text import read_json, write_json
 from perdure.model.codec.typed import TypedCodec
 from perdure.model.codec.values import unsound_number
@@ -96,6 +96,11 @@ def _marking() -> Any:
             if self._config.val_json_bytes == "base64":
                 form[MARK] = {"reads": "base64url"}
             return form
+
+        def default_schema(self, schema: Any) -> Any:
+            form = super().default_schema(schema)
+            made = empty_of(schema.get("default_factory"))
+            return form if made is None or "default" in form else {**form, "default": made}
 
         def dict_schema(self, schema: Any) -> Any:
             form, keys = super().dict_schema(schema), schema.get("keys_schema")
