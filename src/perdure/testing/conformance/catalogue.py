@@ -302,6 +302,20 @@ class TestOtherWords(Subject):
         other = await d.start("r3", input='[{"sku":"x"}]', key="k")
         assert isinstance(other, Refusal) and other.code == "conflict"
 
+    async def test_a_start_of_what_has_continued_since(
+        self, d: Driver, first: str, again: str
+    ) -> None:
+        """Then a fingerprint is left, of the value: what it was of is not known any more."""
+        await self.declare(d)
+        await d.start("r1", input=f'[{{"b":1,"a":{first}}}]', key="k")
+        await d.continue_as("r1", workflow="refunds")
+        for given in ({"run_id": "r1", "fresh": False}, {"run_id": "r2", "key": "k"}):
+            for text in (f'[{{"b":1,"a":{first}}}]', f'[{{"a":{first},"b":1.0}}]'):
+                found = await d.start(**given, input=text)
+                assert isinstance(found, Started) and found.run.run_id == "r1"
+            other = await d.start(**given, input="[2]")
+            assert isinstance(other, Refusal) and other.code == "conflict"
+
     async def test_a_signal(self, d: Driver, first: str, again: str) -> None:
         await self.declare(d)
         await d.start("r1")
