@@ -12,6 +12,7 @@ from typing import Any
 
 from perdure.errors import Uncheckable
 from perdure.model.codec import place_text
+from perdure.model.forms import is_set
 from perdure.model.limits import payload_errors_max, shown
 from perdure.model.patterns import Work, search
 from perdure.model.schema import beyond, check_schema, has_twins, schema_checks_max
@@ -103,7 +104,7 @@ class _Judge:
 def _unique(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
     from jsonschema import ValidationError
 
-    if wanted and isinstance(value, list) and has_twins(value):
+    if wanted and isinstance(value, list) and not is_set(schema) and has_twins(value):
         yield ValidationError("an item is there twice")
 
 

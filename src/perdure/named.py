@@ -22,6 +22,7 @@ from perdure.model.codec import Codec, codec_for
 from perdure.model.limits import BadValue, check_name
 from perdure.model.outcomes import Refusal
 from perdure.model.records import RunRecord, SignalEntry, WorkflowRecord
+from perdure.model.sameness import completed
 from perdure.model.schema import schema_digest
 from perdure.registry import Registry, Workflow
 from perdure.store.base import Store
@@ -88,10 +89,12 @@ async def _declared_elsewhere(
 async def _checked_input(workflow: WorkflowRecord, args: tuple[Any, ...]) -> str:
     what = f"the input of workflow {workflow.name!r}"
     text = encoded_payload(_untyped, what, list(args))
-    errors = await _misfits(what, _schema(workflow.input_schema), text)
+    schema = _schema(workflow.input_schema)
+    errors = await _misfits(what, schema, text)
     if errors:
         raise InvalidPayload(what, errors)
-    return text
+    # As the code would have stored it: the same input has the same text, and defaults are those of this day.
+    return completed(schema, text)
 
 
 # --- payloads ---
@@ -168,7 +171,8 @@ async def _checked(send: S, what: str, schema: dict[str, Any]) -> S:
     if send.schema == digest:
         return send
     errors = await _misfits(what, schema, send.payload)
-    return replace(send, schema=digest, errors=tuple(errors))
+    payload = send.payload if errors else completed(schema, send.payload)
+    return replace(send, payload=payload, schema=digest, errors=tuple(errors))
 
 
 async def _misfits(what: str, schema: dict[str, Any], text: str) -> list[str]:

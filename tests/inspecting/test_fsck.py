@@ -561,6 +561,60 @@ async def test_a_row_that_cannot_be_read(world: Worlds) -> None:
         assert [one.run_id for one in found(report, "R5")] == ["waiter"]  # the others are read
 
 
+async def test_a_run_whose_own_row_cannot_be_read(world: Worlds) -> None:
+    """In memory a row is an object, and any status can be read: it is told for what it is."""
+    app = make_app()
+    await prepare(world, app)
+    async with world(app, worker=False) as stage:
+        vandal, store = vandal_of(stage.store), stage.store
+        await no_watcher(vandal, store)
+        bogus: Any = "bogus"
+        await vandal.put(replace(await _run(store, "ended"), status=bogus))
+        invariant = "R1" if isinstance(store, MemoryStore) else "X6"
+        for repair in (False, True):
+            report = await stage.app.fsck(repair=repair)
+            findings = [one for one in found(report, invariant) if one.path != "the store itself"]
+            assert {one.run_id for one in findings} == {"ended"} and not report.ok
+            assert not any(one.repairable for one in findings)
+            if not repair:
+                assert [one.run_id for one in found(report, "R5")] == ["waiter"]
+                assert report.checked["runs"] == 7
+        assert [one.run_id for one in report.repaired if one.invariant == "R5"] == ["waiter"]
+
+
+async def test_a_run_that_others_wait_for_and_that_cannot_be_read(world: Worlds) -> None:
+    app = make_app()
+    await prepare(world, app)
+    async with world(app, worker=False) as stage:
+        vandal, store = vandal_of(stage.store), stage.store
+        await lost_end(vandal, store)
+        await vandal.put(replace(await _run(store, "ended"), finished_at=None))
+        bogus: Any = "bogus"
+        await vandal.put(replace(await _run(store, "ended"), status=bogus))
+        report = await stage.app.fsck()
+        assert "ended" in [one.run_id for one in report.findings]
+
+
+@pytest.mark.parametrize("world", ["sqlite", "postgres", "redis"], indirect=True)
+async def test_rows_of_other_tables_that_cannot_be_read(world: Worlds) -> None:
+    app = make_app()
+    await prepare(world, app)
+    async with world(app, worker=False) as stage:
+        vandal, store = vandal_of(stage.store), stage.store
+        await no_watcher(vandal, store)
+        bogus: Any = "bogus"
+        letter = DeadLetterRecord(
+            **{"dead_letter_id": "planted", "run_id": "ended", "name": "go", "path": None},
+            **{"payload": "1", "policy": bogus, "on_end": "discard", "reason": "planted"},
+            **{"received_at": 1, "dead_at": 2},
+        )
+        await vandal.add(letter)
+        report = await stage.app.fsck()
+        assert "dead letters" in [one.path for one in found(report, "X6")]
+        assert any("dead letters" in one for one in report.unjudged)
+        assert [one.run_id for one in found(report, "R5")] == ["waiter"]  # all else is looked at
+
+
 @pytest.mark.parametrize("world", ["sqlite"], indirect=True)
 async def test_a_damaged_file(world: Worlds) -> None:
     app = make_app()
@@ -750,6 +804,26 @@ async def test_it_tells_no_more_than_a_bound(
         monkeypatch.setattr("perdure.model.limits.findings_max", 1)
         report = await stage.app.fsck()
         assert report.truncated and len(report.findings) == 1
+
+
+async def test_what_no_report_had_room_for_is_not_repaired(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app()
+    await prepare(world, app)
+    async with world(app, worker=False) as stage:
+        await no_watcher(vandal_of(stage.store), stage.store)
+
+        async def in_vain(coordinator: Any, found: Any, now: Any) -> None:
+            """Nothing is set right, and something else is wrong by then, which is found before it."""
+            run = await _run(stage.store, "ended")
+            await vandal_of(stage.store).put(replace(run, finished_at=None))
+
+        monkeypatch.setattr("perdure.inspecting.mending._repair", in_vain)
+        monkeypatch.setattr("perdure.model.limits.findings_max", 1)
+        report = await stage.app.fsck(repair=True)
+        assert report.truncated and len(report.findings) == 1
+        assert report.repaired == []
 
 
 async def test_many_pages(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:

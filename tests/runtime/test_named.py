@@ -1,9 +1,12 @@
 """By name and JSON alone, as HTTP and the command line have it: starts, and payloads that only a schema can check."""
 
+import json
 import sys
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -12,6 +15,7 @@ from perdure import (
     App,
     BadValue,
     Buffered,
+    Conflict,
     Context,
     Delivered,
     Emitted,
@@ -407,3 +411,144 @@ async def test_a_schema_that_changed_meanwhile_lets_nothing_through(
         with pytest.raises(Uncheckable):
             await c.app.signal("a", "even", 0)
         assert await c.app.buffered("a") == []
+
+
+# --- what the codec would not take ---------------------------------------------------------------
+
+
+class Zoned(msgspec.Struct):
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+@pytest.mark.parametrize(
+    ("type", "bad", "good"),
+    [
+        (date, "2024-99-99", "2024-02-29"),
+        (date, "2024-02-30", "2024-03-01"),
+        (datetime, "2024-01-01T25:00:00Z", "2024-01-01T23:00:00Z"),
+        (datetime, "2024-01-01", "2024-01-01T00:00:00"),
+        (time, "99:99", "09:09:09"),
+        (time, "10:00", "10:00:00Z"),
+        (timedelta, "PT", "PT1S"),
+        (UUID, "{00000000-0000-0000-0000-000000000005", "00000000-0000-0000-0000-000000000005"),
+        (Decimal, "_", "1.50"),
+        (dict[int, int], {"abc": 1}, {"1": 1}),
+        (dict[date, int], {"abc": 1}, {"2024-01-01": 1}),
+        (Zoned, {"at": "2024-01-01T00:00:00"}, {"at": "2024-01-01T00:00:00Z"}),
+        (set[int], [1, "1"], [1, 1]),
+    ],
+    ids=str,
+)
+async def test_what_the_codec_refuses_is_refused_without_it(
+    world: Any, type: Any, bad: Any, good: Any
+) -> None:
+    app, sent = App("memory://"), Signal("sent", type)
+
+    @app.workflow(signals=[sent])
+    async def hears(ctx: Context) -> None:
+        await ctx.wait(sent)
+
+    @app.workflow
+    async def takes(ctx: Context, one: type) -> None: ...  # type: ignore[valid-type]
+
+    async with world(app) as w:
+        await w.begin("hears", id="a")
+    async with world(client()) as c:
+        before = await c.store.counts()
+        with pytest.raises(InvalidPayload):
+            await c.app.signal("a", "sent", bad)
+        with pytest.raises(InvalidPayload):
+            await c.app.start("takes", bad)
+        assert await c.store.counts() == before
+        assert isinstance(await c.app.signal("a", "sent", good), Delivered)
+        await c.app.start("takes", good, id="b")
+    async with world(app) as w:
+        await w.settle()
+        assert await w.app.run("a").status() == "completed"
+        assert await w.app.run("b").status() == "completed"
+
+
+# --- the same in other words ---------------------------------------------------------------------
+
+
+@dataclass
+class Parcel:
+    sku: str
+    amount: int = 1
+    weight: float = 0.5
+    notes: list[str] = field(default_factory=list)
+    due: datetime | None = None
+
+
+def depot() -> App:
+    app = App("memory://")
+    app.add(Topic("parcel.sent", Parcel))
+    app.add(Queue("parcels", Parcel))
+
+    @app.workflow(signals=[Signal("parcel", Parcel, buffer="all")])
+    async def deliver(ctx: Context, parcel: Parcel, fast: bool = False) -> None:
+        await ctx.sleep("1h")
+
+    return app
+
+
+WORDS: list[dict[str, Any]] = [
+    {"sku": "tea", "weight": 2.0},
+    {"weight": 2, "sku": "tea"},
+    {"due": None, "notes": [], "amount": 1, "weight": 2, "sku": "tea"},
+]
+OTHERS: list[dict[str, Any]] = [{"sku": "tea"}, {"sku": "tea", "weight": 2, "amount": 2}]
+
+
+async def _starts(app: App, words: Any, given: Any) -> str:
+    run = await app.start("deliver", words, **given)
+    return "first" if run.created else "again"
+
+
+async def _sends(call: Any) -> str:
+    return "again" if type(await call).__name__ == "Duplicate" else "first"
+
+
+ASKED: dict[str, Any] = {
+    "id": lambda app, words: _starts(app, words, {"id": "r-1"}),
+    "key": lambda app, words: _starts(app, words, {"key": "k"}),
+    "signal": lambda app, words: _sends(app.signal("a", "parcel", words, key="k")),
+    "emit": lambda app, words: _sends(app.emit("parcel.sent", words, key="k")),
+    "put": lambda app, words: _sends(app.put("parcels", words, key="k")),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("named_first", [True, False])
+async def test_the_same_in_other_words_is_the_same(
+    world: Any, asked: str, named_first: bool
+) -> None:
+    async with world(depot()) as w:
+        await w.begin("deliver", {"sku": "x"}, id="a")
+    ask = ASKED[asked]
+
+    async def all_words(app: App, first: str) -> None:
+        for words in WORDS:
+            assert await ask(app, words) == first, words
+            first = "again"
+        for words in OTHERS:
+            with pytest.raises(Conflict):
+                await ask(app, words)
+
+    turns = [client, depot] if named_first else [depot, client]
+    for turn, first in zip(turns, ("first", "again"), strict=True):
+        async with world(turn()) as w:
+            await all_words(w.app, first)
+
+
+async def test_what_comes_by_name_is_stored_as_the_code_stores_it(world: Any) -> None:
+    async with world(depot()) as w:
+        await w.begin("deliver", {"sku": "tea"}, id="typed")
+        await w.app.signal("typed", "parcel", Parcel("tea"))
+    async with world(client()) as c:
+        await c.app.start("deliver", {"sku": "tea"}, id="named")
+        await c.app.signal("typed", "parcel", {"sku": "tea"})
+        rows = [await c.store.run(one) for one in ("typed", "named")]
+        assert json.loads(rows[0].input) == json.loads(rows[1].input)
+        typed, named = await c.store.buffered("typed")
+        assert json.loads(typed.payload) == json.loads(named.payload)

@@ -16,7 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from perdure.model.codec import BadPayload, Param, args_codec, codec_for
+from perdure.model.codec import (
+    BadPayload,
+    Param,
+    args_codec,
+    codec_for,
+    custom,
+    register,
+    register_type,
+)
 from perdure.model.schema import beyond, check_schema
 
 
@@ -298,6 +306,10 @@ def test_odd_schemas_do_no_harm() -> None:
         {"properties": 3, "required": 4, "items": "x", "enum": None} | {"enum": [1]},
         {"minItems": "x", "minimum": "y"},
         {"pattern": "(((("},
+        {"x-perdure": {"reads": "date-time", "tz": "odd"}},
+        {"x-perdure": {"reads": ["date"], "as": 5}},
+        {"x-perdure": {"reads": "base64", "min": "x", "max": []}},
+        {"x-perdure": {"reads": "decimal text", "digits": "x"}},
     ):
         assert isinstance(check_schema(odd, '"a"'), list)
         assert isinstance(check_schema(odd, '{"a":1}'), list)
@@ -513,3 +525,254 @@ def test_many_choices_for_many_values_are_a_look_each() -> None:
     places = ["p4999"] * 90_000
     assert check_schema(schema, json.dumps(places)) == []
     assert "at $[90000]" in check_schema(schema, json.dumps([*places, "nowhere"]))[0]
+
+
+# --- without a codec: as the codec would ---------------------------------------------------------
+
+
+class Zoned(msgspec.Struct):
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    local: Annotated[datetime, msgspec.Meta(tz=False)] | None = None
+    opens: Annotated[time, msgspec.Meta(tz=True)] | None = None
+
+
+class Row(msgspec.Struct, array_like=True, tag="row"):
+    day: date
+    keys: dict[int, uuid.UUID] = {}
+
+
+class Other(msgspec.Struct, array_like=True, tag="other"):
+    span: timedelta
+
+
+@dataclasses.dataclass
+class Loop:
+    days: dict[date, "Loop"]
+    blob: Annotated[bytes, msgspec.Meta(min_length=2, max_length=4)] | None = None
+    either: "Zoned | list[Decimal] | date | int | None" = None
+
+
+# Each with texts, as JSON has them, that are nearly right.
+NEARLY: dict[str, list[Any]] = {
+    "date": ["2024-02-29", "2023-02-29", "2024-99-99", "0000-01-01", "2024-1-1", "20240101"],
+    "datetime": [
+        *("2024-01-01T00:00:00", "2024-01-01T00:00:00Z", "2024-01-01 10:00:00.123456789+01:00"),
+        *("2024-01-01", "2024-01-01T25:00:00Z", "2024-01-01T10:00Z", "2024-01-01_00:00:00"),
+        *(
+            "2024-02-30T00:00:00",
+            "2024-01-01T00:00:00+0100",
+            "2024-01-01T00:00:60Z",
+            "0001-01-01t00:00:00+23:59",
+        ),
+    ],
+    "time": ["10:00:00", "10:00", "99:99", "10:00:00Z", "10:00:00.5+01:00", "24:00:00", "10:00:60"],
+    "span": [
+        "PT",
+        "P",
+        "P1D",
+        "PT1.5S",
+        "-PT1H",
+        "P1W",
+        "P1DT",
+        "P99999999999D",
+        "pt1s",
+        "1:00:00",
+        "PT1S1H",
+    ],
+    "uuid": [
+        *("12345678-1234-5678-1234-567812345678", "12345678123456781234567812345678"),
+        *("{12345678-1234-5678-1234-567812345678", "{12345678-1234-5678-1234-567812345678}"),
+        *("urn:uuid:12345678-1234-5678-1234-567812345678", "12345678-12345678-1234-567812345678"),
+        "12345678-1234-4678-8234-567812345678",
+    ],
+    "decimal": [
+        "_",
+        "1_0",
+        "1__0",
+        "1e",
+        "1e5",
+        " 1",
+        "nan",
+        "inf",
+        ".",
+        "1.",
+        "\u0661",
+        "",
+        "-0",
+        1,
+        1.5,
+        True,
+        "12345.678",
+    ],
+    "base64": ["", "YQ==", "YWI=", "YWJj", "YWJjZGVm", "YQ", "Y===", "====", "YWI", "-_==", "Y Q="],
+    "key": [
+        "1",
+        "01",
+        "-1",
+        "+1",
+        "1.0",
+        "1e5",
+        "1.",
+        "abc",
+        "",
+        "1_0",
+        "a",
+        "b",
+        "true",
+        "99999999999999999999",
+        "-0",
+    ],
+    "plain": [None, True, 0, 1, 2.5, "x", "a", [], [1, 1], [1, 2], {}, 1.0],
+}
+leaves = st.sampled_from([one for found in NEARLY.values() for one in found])
+texts = leaves.filter(lambda one: isinstance(one, str))
+fields = st.sampled_from("at local opens days blob either type day".split())
+near = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(texts | fields, inner, max_size=3)
+        | st.fixed_dictionaries({"at": inner}, optional={"local": inner, "opens": inner})
+        | st.fixed_dictionaries(
+            {"days": st.dictionaries(texts, inner, max_size=2)},
+            optional={"blob": inner, "either": inner},
+        )
+        | st.tuples(st.sampled_from(["row", "other"]), inner, inner).map(list)
+        | st.tuples(st.sampled_from(["row", "other"]), inner).map(list)
+    ),
+    max_leaves=6,
+)
+Tz = Annotated[datetime, msgspec.Meta(tz=True)]
+EXACT: list[Any] = [
+    *(date, datetime, Tz, Annotated[datetime, msgspec.Meta(tz=False)], time, timedelta, uuid.UUID),
+    *(Annotated[time, msgspec.Meta(tz=True)], Decimal, bytes, bytearray, Colour, Level, float, int),
+    Annotated[bytes, msgspec.Meta(min_length=2, max_length=3)],
+    Annotated[float, msgspec.Meta(multiple_of=0.1)],
+    *(set[int], frozenset[str], set[date], Annotated[set[int], msgspec.Meta(min_length=2)]),
+    *(dict[int, int], dict[date, int], dict[uuid.UUID, Any], dict[Decimal, Any], dict[bytes, Any]),
+    *(dict[datetime, Any], dict[Tz, Any], dict[time, Any], dict[timedelta, Any], dict[Level, Any]),
+    *(
+        dict[Colour, Any],
+        dict[Literal[1, 2], Any],
+        dict[Literal["a", "b"], Any],
+        dict[int | str, int],
+    ),
+    *(dict[int | date, Any], dict[Annotated[int, msgspec.Meta(ge=0)], Any]),
+    *(dict[Annotated[str, msgspec.Meta(min_length=2)], Any], dict[str, dict[int, date]]),
+    *(Zoned, Row, Row | Other, Loop, list[Zoned | int], date | int | None, tuple[date, Decimal]),
+    *(list[Tz | int | None], Zoned | date | None, Row | Other | date, dict[str, Row | None]),
+]
+
+
+def takes(codec: Any, text: str) -> bool:
+    try:
+        codec.decode(text)
+    except BadPayload:
+        return False
+    return True
+
+
+@settings(max_examples=1500)
+@given(st.sampled_from(EXACT), near)
+def test_a_schema_takes_what_its_codec_takes_and_nothing_else(hint: Any, value: Any) -> None:
+    codec, text = codec_for(hint), json.dumps(value)
+    assert not beyond(codec.schema())
+    for strict in (True, False):
+        problems = check_schema(codec.schema(), text, strict=strict)
+        assert (problems == []) is takes(codec, text), (text, problems)
+
+
+@pytest.mark.parametrize("hint", EXACT, ids=str)
+def test_of_every_nearly_right_text_too(hint: Any) -> None:
+    codec = codec_for(hint)
+    for one in [one for found in NEARLY.values() for one in found]:
+        for value in (
+            one,
+            {one: 1} if isinstance(one, str) else one,
+            [one],
+            {"at": one},
+            [one, one],
+        ):
+            text = json.dumps(value)
+            problems = check_schema(codec.schema(), text, strict=True)
+            assert (problems == []) is takes(codec, text), (text, problems)
+
+
+class Temporal(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    day: date | None = None
+    moment: datetime | None = None
+    aware: pydantic.AwareDatetime | None = None
+    naive: pydantic.NaiveDatetime | None = None
+    clock: time | None = None
+    span: timedelta | None = None
+    name: uuid.UUID | None = None
+    uuid4: pydantic.UUID4 | None = None
+    price: Decimal | None = None
+    money: Annotated[Decimal, pydantic.Field(max_digits=6, decimal_places=2, ge=0)] | None = None
+    members: Annotated[set[int], pydantic.Field(min_length=2)] | None = None
+    by_number: dict[int, Any] | None = None
+    by_level: dict[Level, Any] | None = None
+    by_colour: dict[Colour, Any] | None = None
+    by_flag: dict[bool, Any] | None = None
+    by_date: dict[date, Any] | None = None
+    by_price: dict[Decimal, Any] | None = None
+    by_choice: dict[Literal[1, 2], Any] | None = None
+    json_text: pydantic.Json[list[int]] | None = None
+    number: int | None = None
+    real: float | None = None
+
+
+class Bytes(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    blob: bytes
+
+
+def test_nothing_passes_a_schema_of_pydantics_that_its_codec_refuses() -> None:
+    """It takes more than its schema says, numbers as texts for one; a sender without it need not."""
+    codec = codec_for(Temporal)
+    moreover = ["[1]", "{", "[]", "1.10", "1.234", "-1", "99999.99", "12345.6"]
+    values = [one for found in NEARLY.values() for one in found] + moreover
+    for name in Temporal.model_fields:
+        fitting = 0
+        for one in [*values, *({one: 1} for one in values if isinstance(one, str))]:
+            text = json.dumps({name: one})
+            fits = check_schema(codec.schema(), text, strict=True) == []
+            assert not fits or takes(codec, text), text
+            fitting += fits
+        assert fitting > 1 or name == "by_choice", f"{name} takes nothing but null"
+    for one in NEARLY["base64"]:
+        text = json.dumps({"blob": one})
+        fits = check_schema(codec_for(Bytes).schema(), text, strict=True) == []
+        assert not fits or takes(codec_for(Bytes), text), text
+
+
+def test_a_loose_check_leaves_formats_without_a_mark_to_the_codec() -> None:
+    for format, value in (("date", "2024-99-99"), ("duration", "PT"), ("uuid", "{" + "1" * 32)):
+        assert check_schema({"format": format}, json.dumps(value)) == []
+        assert check_schema({"format": format}, json.dumps(value), strict=True) != []
+    assert "which only its code can read" in str(beyond({"x-perdure": {"reads": "by-tomorrow"}}))
+    assert not beyond({"x-perdure": 5})
+
+
+class Celsius:
+    def __init__(self, degrees: float) -> None:
+        if degrees < -273:
+            raise ValueError("colder than cold")
+        self.degrees = degrees
+
+
+def test_a_registered_type_is_read_where_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom, "custom_by_name", {})
+    monkeypatch.setattr(register, "custom_by_name", custom.custom_by_name)
+    monkeypatch.setattr(register, "custom_by_class", by_class := dict(custom.custom_by_class))
+    monkeypatch.setattr(custom, "custom_by_class", by_class)
+    register_type("test.celsius", Celsius, lambda one: one.degrees, lambda plain: Celsius(plain))
+    for hint, text in ((Celsius, "{}"), (list[Celsius | None], "[null,{}]")):
+        schema = codec_for(hint).schema()
+        assert not beyond(schema)
+        assert check_schema(schema, text.replace("{}", "20.5")) == []
+        assert check_schema(schema, text.replace("{}", "-300")) != []
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(custom, "custom_by_name", {})
+            assert "'test.celsius', which only its code can read" in str(beyond(schema).never)

@@ -144,6 +144,7 @@ asked: list[tuple[str, str, str]] = [
     ("key", of("key"), "keys USING PRIMARY KEY (scope=? AND key=?)"),
     ("known keys", of("known_keys"), "k USING PRIMARY KEY (scope=? AND key=?)"),
     ("expired keys", of("keys_have_expired"), "keys_by_expiry (expires_at<?"),
+    ("ids of runs", of("run_ids"), "runs USING COVERING INDEX sqlite_autoindex_runs_1 (run_id>?)"),
     ("parked event", of("parked_event"), "(consumer=? AND position=? AND subscription=?)"),
     ("deferred start", of("deferred_start"), "(position=? AND subscription=?)"),
     ("deferred starts", of("page_deferred"), "deferred USING PRIMARY KEY"),

@@ -29,7 +29,7 @@ Which invariants of the reliability plan (kind S) are checked, and how:
 | C6 the schema is known | opening refuses all else |
 | O, P, H, M, T | what stands over runs, pools, approvals, streams and schedules, as the tests have it |
 | X3 rows of runs that are gone, X4 indexes, X5 the file | the store itself (`Store.flaws`) |
-| X6 rows that cannot be read | runs that fail to load, one by one |
+| X6 rows that cannot be read | runs that fail to load, one by one; of all else, that there are such rows |
 
 B2, L4 and L11 are not checked: facts can be switched off (`lifecycle=False`) and trimmed, and what caused an event is
 what its emitter says. F7 is about the memory of a process, not about a store.
@@ -52,7 +52,7 @@ from perdure.model.records import (
     WatcherRecord,
 )
 from perdure.model.status import LIVE, TERMINAL
-from perdure.store.base import Life, Look, RunFilter, Store
+from perdure.store.base import Life, Look, Store
 
 _runs_part: Final = 100
 _rows_part: Final = 500
@@ -60,6 +60,8 @@ _rows_part: Final = 500
 _pause_s: Final = 0.05
 # A deadline that nobody acts on for so long: no worker is there, or none of them looks.
 _overdue_us: Final = 60 * 1_000_000
+# How a row that somebody else has written shows when it is decoded.
+_unreadable: Final = (msgspec.DecodeError, ValueError)
 # Keys that have run out are let go now and then; for so long only where nobody does it.
 _keys_us: Final = 86_400 * 1_000_000
 
@@ -76,19 +78,33 @@ class Check:
 
     async def found(self) -> AsyncIterator[Found]:
         """All that is wrong, each of it seen twice."""
-        for part in (
-            self._runs(),
-            self._ledger(),
-            self._twice(self._letters),
-            self._twice(self._items),
-            self._twice(self._readers),
-            self._twice(self._schedules),
-            self._twice(self._due),
-            self._flaws(),
+        for what, part in (
+            ("runs", self._runs()),
+            ("events", self._ledger()),
+            ("dead letters", self._twice(self._letters)),
+            ("queue items", self._twice(self._items)),
+            ("consumers, subscriptions and what they put aside", self._twice(self._readers)),
+            ("schedules", self._twice(self._schedules)),
+            ("what is due", self._twice(self._due)),
+            ("the store itself", self._flaws()),
         ):
-            async for one in part:
+            async for one in self._readable(what, part):
                 yield one
             await asyncio.sleep(0)
+
+    async def _readable(self, what: str, part: AsyncIterator[Found]) -> AsyncIterator[Found]:
+        """What a part finds; and if it comes upon a row that cannot be read, that, instead of the rest of it."""
+        try:
+            async for one in part:
+                yield one
+        except _unreadable as error:
+            said = f"{what}: a row cannot be read, it is not what this code, or any, has written"
+            yield plain("X6", f"{said} ({error})", path=what)
+            self._leave_unjudged(f"{what}: what comes after a row that cannot be read")
+
+    def _leave_unjudged(self, what: str) -> None:
+        if what not in self.unjudged:
+            self.unjudged.append(what)
 
     def _count(self, what: str, number: int) -> None:
         self.checked[what] = self.checked.get(what, 0) + number
@@ -108,16 +124,15 @@ class Check:
     # --- runs ---
 
     async def _runs(self) -> AsyncIterator[Found]:
-        after: tuple[int, str] | None = None
-        while True:
-            rows = await self._store.runs(RunFilter(), after, _runs_part)
-            async for one in self._page([row.run_id for row in rows]):
+        after, more = "", True
+        while more:
+            # Ids alone: a listing reads whole rows, and one that cannot be read would end the check.
+            run_ids, after = await self._store.run_ids(after, _runs_part)
+            async for one in self._page(run_ids):
                 yield one
-            self._count("runs", len(rows))
+            self._count("runs", len(run_ids))
             await asyncio.sleep(0)  # others have their turn, also where no read waits for anything
-            if len(rows) < _runs_part:
-                return
-            after = (rows[-1].created_at, rows[-1].run_id)
+            more = after != ""
 
     async def _page(self, run_ids: Sequence[str]) -> AsyncIterator[Found]:
         if not run_ids:
@@ -148,22 +163,32 @@ class Check:
             for one in _lost_owners(life, look):
                 yield one
         parts = [Parts(one) for one in lives]
-        for among in (
-            self._ended_targets(parts),
-            self._filled_queues(parts),
-            self._missed_events(parts, look),
-            self._kept_twice(parts),
-            self._taken(parts),
-            self._unknown_pools(lives),
+        for what, among in (
+            ("runs that others wait for", self._ended_targets(parts)),
+            ("items that runs wait for", self._filled_queues(parts)),
+            ("events that runs wait for", self._missed_events(parts, look)),
+            ("facts about buffered signals", self._kept_twice(parts)),
+            ("what waits took", self._taken(parts)),
+            ("pools of runs", self._unknown_pools(lives)),
         ):
+            async for one in self._as_far_as_readable(what, among):
+                yield one
+
+    async def _as_far_as_readable(
+        self, what: str, among: AsyncIterator[Found]
+    ) -> AsyncIterator[Found]:
+        """What other rows say of runs. One of them that cannot be read is told where it belongs, not for each run."""
+        try:
             async for one in among:
                 yield one
+        except _unreadable:
+            self._leave_unjudged(f"{what}: some of the rows cannot be read")
 
     async def _lives(self, run_ids: Sequence[str]) -> tuple[list[Life], list[str]]:
         """These runs; and of those that cannot be read, the ids."""
         try:
             return await self._store.lives(run_ids), []
-        except (msgspec.DecodeError, ValueError):
+        except _unreadable:
             if len(run_ids) == 1:
                 return [], list(run_ids)
         middle = len(run_ids) // 2

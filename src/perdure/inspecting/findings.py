@@ -9,6 +9,8 @@ Severity = Literal["error", "warning"]
 # How a finding is set right; "": by no op.
 Means = Literal["", "mend", "recover", "fire", "prune"]
 
+# By what a finding is known when it is looked at again: invariant, run, path, position.
+At = tuple[str, str | None, str | None, int | None]
 Progress = Callable[[str, int], None]
 
 
@@ -50,8 +52,7 @@ class Found(msgspec.Struct, frozen=True):
     means: Means = ""
 
     @property
-    def at(self) -> tuple[str, str | None, str | None, int | None]:
-        """By what it is known when it is looked at again."""
+    def at(self) -> At:
         one = self.finding
         return one.invariant, one.run_id, one.path, one.position
 

@@ -6,12 +6,12 @@ acted on; keys that have run out go. Whether that helped is not believed but loo
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from perdure.coordinator.coordinator import Coordinator
 from perdure.errors import StoreRefused
 from perdure.inspecting.checking import Check
-from perdure.inspecting.findings import Found, Progress, Report
+from perdure.inspecting.findings import At, Found, Progress, Report
 from perdure.model import limits, ops
 from perdure.store.base import Store
 
@@ -34,8 +34,9 @@ async def check_and_repair(
     if not any(one.means for one in found):
         return before
     await _repair(coordinator, found, now)
-    after, left = await _checked(store, now, None)
-    still = {one.at for one in left}
+    # Also beyond what a report tells: what is not seen there may still be wrong.
+    still: set[At] = set()
+    after, _ = await _checked(store, now, None, {one.at for one in found}, still)
     return Report(
         findings=after.findings,
         repaired=[one.finding for one in found if one.means and one.at not in still],
@@ -46,16 +47,25 @@ async def check_and_repair(
 
 
 async def _checked(
-    store: Store, now: Callable[[], int], progress: Progress | None
+    store: Store,
+    now: Callable[[], int],
+    progress: Progress | None,
+    wanted: Set[At] = frozenset(),
+    still: set[At] | None = None,
 ) -> tuple[Report, list[Found]]:
+    """As many findings as a report tells; with `still` all are looked at, and what is `wanted` of them is put there."""
     one_check = Check(store, now, progress)
     found: list[Found] = []
     truncated = False
     async for one in one_check.found():
-        if len(found) == limits.findings_max:
-            truncated = True
+        if still is not None and one.at in wanted:
+            still.add(one.at)
+        if len(found) < limits.findings_max:
+            found.append(one)
+            continue
+        truncated = True
+        if still is None:
             break
-        found.append(one)
     report = Report(
         findings=[one.finding for one in found],
         repaired=[],

@@ -33,6 +33,7 @@ from perdure.model.records import (
     WorkflowRecord,
     entity_text,
 )
+from perdure.model.sameness import completed
 from perdure.registry import Registry, Workflow
 
 Function = Callable[[Event], Any]
@@ -243,4 +244,4 @@ def _foreign_input(
     errors = misfits(f"the input of workflow {row.workflow!r}", schema, text)
     if errors:
         raise InvalidPayload(f"the input of workflow {row.workflow!r}", errors)
-    return line.version, line.pool, text
+    return line.version, line.pool, completed(schema, text)

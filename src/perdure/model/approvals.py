@@ -140,7 +140,7 @@ def misfits(
     wrong = _wrong_choice(asks, choice)
     if schema is not None and schema == asks.schema:
         return wrong
-    return [*wrong, *_wrong_payload(asks, payload)]
+    return [*wrong, *_wrong_payload(asks, payload, schema)]
 
 
 def _wrong_choice(asks: Asks, choice: str | None) -> list[str]:
@@ -152,7 +152,8 @@ def _wrong_choice(asks: Asks, choice: str | None) -> list[str]:
     return [f"choose one of {', '.join(map(repr, asks.choices))}; {said}"]
 
 
-def _wrong_payload(asks: Asks, payload: str | None) -> list[str]:
+def _wrong_payload(asks: Asks, payload: str | None, schema: str | None) -> list[str]:
     if asks.schema is None:
         return [] if payload is None else ["it takes no payload, and one was given"]
-    return check_schema(msgspec.json.decode(asks.schema), "null" if payload is None else payload)
+    text = "null" if payload is None else payload
+    return check_schema(msgspec.json.decode(asks.schema), text, strict=schema is None)

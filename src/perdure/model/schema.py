@@ -1,21 +1,32 @@
 """Check JSON text against a stored JSON Schema, for senders that have only the catalogue.
 
-Knows the part of JSON Schema 2020-12 that msgspec and pydantic write; other keywords are ignored,
-and where the two disagree we are the looser one: the typed codec at the receiving end has the last
-word. `beyond` says what of a schema we cannot decide, so that whoever has no codec asks somebody
-else. Schema and text may both come from outside, so depth, work and patterns are bounded.
+Knows the part of JSON Schema 2020-12 that msgspec and pydantic write, and the marks that say how a codec reads what
+the standard has no word for (`forms`); other keywords are ignored. Where a schema is marked we decide as the codec.
+Elsewhere, where two disagree, we are the looser one, for the typed codec at the receiving end has the last word; but
+with `strict`, for a sender that has no codec, the one that lets nothing pass. `beyond` says what of a schema we cannot
+decide, so that whoever has no codec asks somebody else. Schema and text may both come from outside, so depth, work and
+patterns are bounded.
 """
 
 import hashlib
-import ipaddress
 import math
-import re
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from perdure.model.codec import Place, place_text
+from perdure.model.forms import (
+    beyond_us,
+    custom_problems,
+    has_digits,
+    is_set,
+    mark_of,
+    stands_for_number,
+    text_number,
+    text_problems,
+)
 from perdure.model.limits import BadValue, check_payload, payload_errors_max, shown
 from perdure.model.patterns import Work, can_tell, search
 
@@ -30,7 +41,8 @@ Schema = dict[str, Any] | bool
 def check_schema(schema: dict[str, Any], text: str | bytes, *, strict: bool = False) -> list[str]:
     """What is wrong with the text, each as "at $.a.b: …"; an empty list if it fits.
 
-    With `strict`, for one who has no codec to ask afterwards, a text that is too long for its pattern does not fit.
+    With `strict`, for one who has no codec to ask afterwards, a text that is too long for its pattern does not fit, and
+    of a format only what its reader takes for sure.
     """
     raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     try:
@@ -82,6 +94,14 @@ class _Check:
 
     def _combined(self, schema: dict[str, Any], value: Any, place: Place, depth: int) -> Problems:
         problems: Problems = []
+        if stands_for_number(mark := mark_of(schema)):
+            number = text_number(mark, value) if isinstance(value, str) else None
+            if number is None:
+                problems.append((place, f"{shown(value)} does not stand for a number of its type"))
+            else:
+                problems += self.run(mark.get("as", True), number, place, depth)
+        if self._strict and isinstance(value, str) and "contentSchema" in schema:
+            problems += self._content(schema, value, place, depth)
         if isinstance(reference := schema.get("$ref"), str):
             problems += self.run(self._resolve(reference), value, place, depth)
         for one in _list(schema.get("allOf")):
@@ -92,6 +112,15 @@ class _Check:
                 only_one = name == "oneOf" and "discriminator" in schema
                 problems += self._any_of(forms, value, place, depth, only_one)
         return problems
+
+    def _content(self, schema: dict[str, Any], value: str, place: Place, depth: int) -> Problems:
+        """What is wrong with a text that is to be JSON itself."""
+        if schema.get("contentMediaType") != "application/json":
+            return []
+        try:
+            return self.run(schema["contentSchema"], msgspec.json.decode(value), place, depth)
+        except msgspec.DecodeError as error:
+            return [(place, f"its text is no JSON: {error}")]
 
     def _any_of(
         self, forms: list[Schema], value: Any, place: Place, depth: int, only_one: bool
@@ -173,7 +202,10 @@ class _Check:
 
     def _own_problems(self, schema: dict[str, Any], value: Any) -> Iterator[str]:
         """What the keywords that concern this value alone have against it."""
-        yield from _own_problems(schema, value, self._is_one_of)
+        mark = mark_of(schema)
+        if mark.get("reads") == "custom":
+            yield from custom_problems(mark, value)
+        yield from _own_problems(schema, value, self._is_one_of, self._strict)
         pattern = schema.get("pattern")
         if not isinstance(value, str) or not isinstance(pattern, str):
             return
@@ -198,6 +230,27 @@ class _Check:
         """What a local reference points at; one that leads nowhere says nothing."""
         found = _pointed_at(self._root, reference)
         return True if found is None else found
+
+
+class Chooser:
+    """Which of several forms of a schema a value has."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._check = _Check(root, strict=False)
+
+    def chosen(self, form: dict[str, Any], value: Any) -> Schema:
+        """The form that says more about the value, behind a reference or among alternatives; or the same."""
+        if isinstance(reference := form.get("$ref"), str):
+            found = _pointed_at(self._root, reference)
+            return form if found is None else found
+        for one in (*_list(form.get("anyOf")), *_list(form.get("oneOf"))):
+            try:
+                if not self._check.run(one, value, (), 0):
+                    return one if isinstance(one, dict) else form
+            except _TooMuch:
+                raise RecursionError from None
+        return form
 
 
 def _pointed_at(root: dict[str, Any], reference: str) -> Schema | None:
@@ -233,7 +286,10 @@ def _array_parts(
 
 
 def _own_problems(
-    schema: dict[str, Any], value: Any, is_one_of: Callable[[list[Any], Any], bool]
+    schema: dict[str, Any],
+    value: Any,
+    is_one_of: Callable[[list[Any], Any], bool],
+    strict: bool,
 ) -> Iterator[str]:
     """What the keywords that concern this value alone have against it."""
     wanted = schema.get("type")
@@ -249,10 +305,12 @@ def _own_problems(
     if "enum" in schema and not is_one_of(_list(schema["enum"]), value):
         yield f"expected one of {shown(schema['enum'])}, got {shown(value)}"
     if isinstance(value, str):
-        yield from _text_problems(schema, value)
+        yield from _text_problems(schema, value, strict)
     elif isinstance(value, list):
-        yield from _size_problems(schema, len(value), "Items", "items")
-        if schema.get("uniqueItems") is True and has_twins(value):
+        as_set = is_set(schema)
+        size = len(_members(value)) if as_set else len(value)
+        yield from _size_problems(schema, size, "Items", "items")
+        if schema.get("uniqueItems") is True and not as_set and has_twins(value):
             yield "an item is there twice"
     elif isinstance(value, dict):
         yield from _size_problems(schema, len(value), "Properties", "keys")
@@ -282,16 +340,21 @@ def _json(value: Any) -> bytes:
 
 def has_twins(items: list[Any]) -> bool:
     """Whether an item is there twice, as JSON Schema has it."""
-    return len({_json(_whole(one)) for one in items}) < len(items)
+    return len(_members(items)) < len(items)
 
 
-def _whole(value: Any) -> Any:
+def _members(items: list[Any]) -> set[bytes]:
+    """Each of them once."""
+    return {_json(whole(one)) for one in items}
+
+
+def whole(value: Any) -> Any:
     """The value with 1 for 1.0: they are the same number."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_whole(one) for one in value]
-    return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [whole(one) for one in value]
+    return {key: whole(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _size_problems(schema: dict[str, Any], size: int, suffix: str, unit: str) -> Iterator[str]:
@@ -303,12 +366,16 @@ def _size_problems(schema: dict[str, Any], size: int, suffix: str, unit: str) ->
 
 
 def _number_problems(schema: dict[str, Any], value: int | float) -> Iterator[str]:
+    mark = mark_of(schema)
+    if mark.get("reads") == "decimal number" and not has_digits(mark, Decimal(repr(value))):
+        yield f"{value} has too many digits"
+    exactly = mark.get("reads") == "number"
     bounds: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
         ("minimum", "at least", lambda bound: value >= bound),
         ("exclusiveMinimum", "more than", lambda bound: value > bound),
         ("maximum", "at most", lambda bound: value <= bound),
         ("exclusiveMaximum", "less than", lambda bound: value < bound),
-        ("multipleOf", "a multiple of", lambda bound: _is_multiple(value, bound)),
+        ("multipleOf", "a multiple of", lambda bound: _is_multiple(value, bound, exactly)),
     )
     for keyword, words, fits in bounds:
         bound = schema.get(keyword)
@@ -316,71 +383,21 @@ def _number_problems(schema: dict[str, Any], value: int | float) -> Iterator[str
             yield f"{value} is not {words} {bound}"
 
 
-def _is_multiple(value: int | float, step: int | float) -> bool:
+def _is_multiple(value: int | float, step: int | float, exactly: bool) -> bool:
     if step == 0:
         return True
+    if exactly:
+        return math.fmod(value, step) == 0
     if isinstance(value, int) and isinstance(step, int):
         return value % step == 0
     return math.isclose(math.remainder(value, step), 0.0, abs_tol=abs(step) * 1e-9)
 
 
-def _text_problems(schema: dict[str, Any], value: str) -> Iterator[str]:
-    yield from _size_problems(schema, len(value), "Length", "characters")
-    fits = _formats.get(str(schema.get("format")))
-    if fits is not None and not fits(value):
-        yield f"{shown(value)} is not a {schema['format']}"
-    if schema.get("contentEncoding") == "base64" and not _is_base64(value):
-        yield f"{shown(value)} is not base64"
-
-
-_uuid: Final = r"(urn:uuid:)?\{?[0-9A-Fa-f]{8}(-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\}?"
-# Loose on purpose, and possessive where a text may be long.
-_forms: Final = {
-    "date-time": r"\d{4}-\d\d-\d\d([Tt _]\d\d:?\d\d.{0,40})?",
-    "date": r"\d{4}-\d\d-\d\d([Tt ].{0,40})?",
-    "time": r"\d\d:\d\d.{0,40}",
-    "duration": r"[+-]?[Pp][0-9DTHMSWYdthmswy.,+-]{1,80}",
-    "decimal": r"[+-]?(?:[0-9_]++\.?[0-9_]*+|\.[0-9_]++)(?:[eE][+-]?[0-9]++)?",
-    **{name: _uuid for name in ("uuid", "uuid1", "uuid3", "uuid4", "uuid5", "uuid6", "uuid7")},
-}
-
-
-def _is_address(*kinds: Callable[[str], Any]) -> Callable[[str], bool]:
-    def fits(value: str) -> bool:
-        for kind in kinds:
-            try:
-                kind(value)
-            except ValueError:
-                continue
-            return True
-        return False
-
-    return fits
-
-
-def _has(character: str) -> Callable[[str], bool]:
-    return lambda value: character in value
-
-
-def _matches(form: str) -> Callable[[str], bool]:
-    compiled = re.compile(form)
-    return lambda value: compiled.fullmatch(value) is not None
-
-
-# A format that is not here says nothing, as in the standard.
-_formats: Final[dict[str, Callable[[str], bool]]] = {
-    **{name: _matches(form) for name, form in _forms.items()},
-    "email": _has("@"),
-    "uri": _has(":"),
-    "ipv4": _is_address(ipaddress.IPv4Address),
-    "ipv6": _is_address(ipaddress.IPv6Address),
-    "ipvanyaddress": _is_address(ipaddress.IPv4Address, ipaddress.IPv6Address),
-}
-_base64: Final = re.compile(r"[A-Za-z0-9+/]*+={0,2}")
-
-
-def _is_base64(value: str) -> bool:
-    return len(value) % 4 == 0 and _base64.fullmatch(value) is not None
+def _text_problems(schema: dict[str, Any], value: str, strict: bool) -> Iterator[str]:
+    # Of a text that stands for bytes the bytes are counted.
+    if mark_of(schema).get("reads") != "base64":
+        yield from _size_problems(schema, len(value), "Length", "characters")
+    yield from text_problems(schema, value, strict)
 
 
 # --------------------------------------------------------------------- what we cannot decide
@@ -495,6 +512,8 @@ class _Survey:
         for name, fits in _shapes.items():
             if name in form and not fits(form[name]):
                 self.never[f"{shown(form[name])} as `{name}`"] = None
+        if (who := beyond_us(form)) is not None:
+            self.never[f"the type {who}, which only its code can read"] = None
         self._look_at_patterns(form)
         self._look_at_links(form)
 

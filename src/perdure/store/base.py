@@ -565,6 +565,13 @@ class Store(ABC):
         """These runs, each with all its rows from one moment; unknown ids are left out."""
 
     @abstractmethod
+    async def run_ids(self, after: str, limit: int) -> tuple[list[str], str]:
+        """The ids of all runs, in pages, also of those whose rows cannot be read; and the place to go on from.
+
+        "" is the place before the first, and after the last. The order is the store's own.
+        """
+
+    @abstractmethod
     async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
         """Where the events with these ids are; unknown ids are left out."""
 
@@ -587,6 +594,11 @@ class Store(ABC):
         raise StoreRefused(
             "a store in memory has nothing that could be backed up: use sqlite:///, postgresql:// or redis://"
         )
+
+
+def next_place(page: Sequence[str], limit: int) -> str:
+    """Where a listing of mere names goes on; "": there is no more."""
+    return page[-1] if len(page) == limit else ""
 
 
 def merged_backlog(found: Iterable[Backlog]) -> list[Backlog]:

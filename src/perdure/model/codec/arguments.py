@@ -31,6 +31,7 @@ class Param:
     default: Any = missing
 
 
+_read: Final = msgspec.json.Decoder().decode
 _read_items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -97,8 +98,10 @@ class ArgsCodec:
         """JSON Schema of the array, one `prefixItems` entry for each parameter."""
         definitions: dict[str, Any] = {}
         items = []
-        for param, codec in zip(self.params, self._codecs, strict=True):
-            items.append({"title": param.name, **_hoisted(codec.schema(), param.name, definitions)})
+        parts = zip(self.params, self._codecs, self._default_texts, strict=True)
+        for param, codec, default in parts:
+            item = {"title": param.name, **_hoisted(codec.schema(), param.name, definitions)}
+            items.append(item if default is None else {**item, "default": _read(default)})
         schema: dict[str, Any] = {
             "type": "array",
             "minItems": self._required,

@@ -14,6 +14,7 @@ import msgspec
 from perdure.model.codec.base import Codec
 from perdure.model.codec.custom import from_plain_hook
 from perdure.model.codec.errors import BadPayload, Unencodable, Unfit, first_line, told
+from perdure.model.codec.marks import marked
 from perdure.model.codec.text import scalar_text, write_json, write_unsortable
 from perdure.model.codec.trees import check_tree
 from perdure.model.codec.values import (
@@ -104,7 +105,9 @@ class MsgspecCodec(TypedCodec):
 def _msgspec_schema(hint: Any) -> dict[str, Any]:
     try:
         # A registered leaf may be any JSON; msgspec wants at least a title for it.
-        return msgspec.json.schema(hint, schema_hook=lambda cls: {"title": cls.__name__})
+        return marked(
+            hint, msgspec.json.schema(hint, schema_hook=lambda cls: {"title": cls.__name__})
+        )
     except Exception as error:
         raise Unfit(f"msgspec cannot describe this type: {first_line(error)}") from error
 

@@ -27,6 +27,7 @@ from perdure.model.outcomes import (
     encode_answer,
 )
 from perdure.model.records import KeyRecord, RunRecord, WatcherRecord
+from perdure.model.sameness import plain
 from perdure.model.status import TERMINAL
 from perdure.store.handlers import asking, ending, taking
 from perdure.store.handlers.facts import tell
@@ -120,20 +121,25 @@ def _close(
 
 
 def _used_before(used: KeyRecord, op: ops.Decide) -> DecideOutcome:
-    if used.digest != _digest(op):
+    # Once it was the fingerprint of the very text.
+    if used.digest not in (_digest(op, op.payload), _digest(op, _plain(op))):
         return Refusal("conflict", f"key {op.key!r} was used for another decision")
     return Duplicate(decode_answer(used.answer))
 
 
-def _digest(op: ops.Decide) -> str:
-    return digest(_encode((op.choice, op.payload, op.by)).decode())
+def _digest(op: ops.Decide, payload: str | None) -> str:
+    return digest(_encode((op.choice, payload, op.by)).decode())
+
+
+def _plain(op: ops.Decide) -> str | None:
+    return None if op.payload is None else plain(op.payload)
 
 
 def _key_record(tables: Tables, op: ops.Decide, outcome: Decided) -> KeyRecord:
     return KeyRecord(
         scope=decide_scope(op.run_id, op.approval_id),
         key=op.key or "",
-        digest=_digest(op),
+        digest=_digest(op, _plain(op)),
         answer=encode_answer(outcome),
         run_id=op.run_id,
         created_at=tables.now,

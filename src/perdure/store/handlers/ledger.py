@@ -6,8 +6,10 @@ commits of their own. Whoever acts on such a run in between gives it the event f
 nobody can tell the difference.
 """
 
+from typing import Any
+
 from perdure.model import limits, ops
-from perdure.model.keys import digest, emit_scope
+from perdure.model.keys import emit_scope
 from perdure.model.outcomes import (
     Counted,
     Duplicate,
@@ -28,8 +30,9 @@ from perdure.model.records import (
     can_end,
     entity_text,
 )
+from perdure.model.sameness import is_same, used_for, was_used_for
 from perdure.store.handlers import ending, timing
-from perdure.store.handlers.catalogue import misfit
+from perdure.store.handlers.catalogue import as_declared, misfit, schema_of
 from perdure.store.handlers.facts import Taker, resume_later
 from perdure.store.handlers.keys import keep_key, used_key
 from perdure.store.handlers.standing import reason_of
@@ -48,6 +51,7 @@ def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
     refused = _refused(channel, new)
     if refused is not None:
         return refused
+    new = as_declared(channel, new)
     repeated = _is_repeat(tables, channel, new)
     position = tables.append_event(
         new.type,
@@ -64,7 +68,7 @@ def _emit_one(tables: Tables, new: ops.NewEvent) -> EmitOutcome:
     emitted = Emitted(new.event_id, position, resumed, more)
     if new.key is not None:
         scope, answer = emit_scope(new.type), encode_answer(emitted)
-        keep_key(tables, scope, new.key, limits.emit_key_us, _digest(new), answer)
+        keep_key(tables, scope, new.key, limits.emit_key_us, _digest(tables, new), answer)
     return emitted
 
 
@@ -84,9 +88,10 @@ def first_refusal(tables: Tables, events: tuple[ops.NewEvent, ...]) -> Refusal |
         if told is None:
             told = _refused(tables.channel("topic", new.type), new)
         if told is None and new.key is not None:
-            told = _other_key(new, _digest(by_key.setdefault((new.type, new.key), new)))
+            first = by_key.setdefault((new.type, new.key), new)
+            told = _other_key(tables, new, _digest(tables, first))
         if told is None and not new.fresh:
-            told = _other_id(new, by_id.setdefault(new.event_id, new))
+            told = _other_id(tables, new, by_id.setdefault(new.event_id, new))
         if isinstance(told, Refusal):
             return told
     return None
@@ -100,27 +105,31 @@ def _told_before(tables: Tables, new: ops.NewEvent) -> Duplicate[Emitted] | Refu
     if new.key is not None:
         used = used_key(tables, emit_scope(new.type), new.key)
         if used is not None:
-            return _other_key(new, used.digest) or Duplicate(decode_answer(used.answer))
+            return _other_key(tables, new, used.digest) or Duplicate(decode_answer(used.answer))
     if new.fresh:
         return None
     event = tables.event(new.event_id)
     if event is None:
         return None
-    return _other_id(new, event) or Duplicate(Emitted(event.event_id, event.position))
+    return _other_id(tables, new, event) or Duplicate(Emitted(event.event_id, event.position))
 
 
-def _other_key(new: ops.NewEvent, digest: str) -> Refusal | None:
+def _other_key(tables: Tables, new: ops.NewEvent, digest: str) -> Refusal | None:
     """The refusal of a key that was used for what has this digest, if that is something else."""
-    if digest == _digest(new):
+    if was_used_for(digest, new.payload, *_about(new), schema=_schema_of(tables, new)):
         return None
     problem = "with another payload or entity"
     return Refusal("conflict", f"key {new.key!r} was used for {new.type!r} {problem}")
 
 
-def _other_id(new: ops.NewEvent, known: EventRecord | ops.NewEvent) -> Refusal | None:
+def _other_id(
+    tables: Tables, new: ops.NewEvent, known: EventRecord | ops.NewEvent
+) -> Refusal | None:
     """The refusal of an id that an event has, if that says something else."""
-    same = (known.type, known.payload, known.entity_type, known.entity_id)
-    if same == (new.type, new.payload, new.entity_type, new.entity_id):
+    same = (known.type, known.entity_type, known.entity_id)
+    if same == (new.type, new.entity_type, new.entity_id) and (
+        known.payload == new.payload or is_same(known.payload, new.payload, _schema_of(tables, new))
+    ):
         return None
     return Refusal("conflict", f"event {new.event_id!r} is on the ledger and says something else")
 
@@ -129,8 +138,16 @@ def _refused(channel: ChannelRecord | None, new: ops.NewEvent) -> Refusal | None
     return misfit(channel, new, f"the payload of topic {new.type!r}")
 
 
-def _digest(new: ops.NewEvent) -> str:
-    return digest(new.payload, new.entity_type or "", new.entity_id or "")
+def _digest(tables: Tables, new: ops.NewEvent) -> str:
+    return used_for(new.payload, *_about(new), schema=_schema_of(tables, new))
+
+
+def _about(new: ops.NewEvent) -> tuple[str, str]:
+    return new.entity_type or "", new.entity_id or ""
+
+
+def _schema_of(tables: Tables, new: ops.NewEvent) -> dict[str, Any] | None:
+    return schema_of(tables.channel("topic", new.type))
 
 
 def _is_repeat(tables: Tables, channel: ChannelRecord | None, new: ops.NewEvent) -> bool:
@@ -140,7 +157,9 @@ def _is_repeat(tables: Tables, channel: ChannelRecord | None, new: ops.NewEvent)
     entity = entity_text(new.entity_type, new.entity_id)
     last = tables.next_event(new.type, entity, 0, newest=True, repeats=True)
     # Of an event about nothing in particular the last one may be about something: that is another fact.
-    return last is not None and last.payload == new.payload and last.entity_type == new.entity_type
+    if last is None or last.entity_type != new.entity_type:
+        return False
+    return last.payload == new.payload or is_same(last.payload, new.payload, schema_of(channel))
 
 
 # --- who waits for it ---

@@ -1,5 +1,6 @@
 """Starting runs, and who owns them: claim, life signs, recovery, release."""
 
+import functools
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from perdure.model.outcomes import (
 )
 from perdure.model.pools import holds_slot
 from perdure.model.records import KeyRecord, RunRecord, WorkerRecord
+from perdure.model.sameness import is_same, plain
 from perdure.model.status import PARKED
 from perdure.store.handlers.ending import catch_up
 from perdure.store.handlers.facts import is_limited, let_go, make_ready, move, tell, tell_loss
@@ -148,7 +150,7 @@ def _found_by_key(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
     if used is None:
         return None
     run = tables.run(used.answer)
-    if run is None or used.digest != digest(op.input):
+    if run is None or (used.digest != digest(op.input) and not _is_same_input(tables, run, op)):
         return Refusal(
             "conflict", f"key {op.key!r} was used to start {op.workflow!r} with another input"
         )
@@ -161,15 +163,34 @@ def _found_by_id(tables: Tables, op: ops.StartRun) -> Started | Refusal | None:
         return None
     if run.origin is not None:
         # Workflow and input are those of its generation now; the id names what was started under it.
-        if run.origin != digest(op.workflow, op.input):
+        if not _is_same_input(tables, run, op):
             problem = "was started as another workflow or with another input"
             return Refusal("conflict", f"run {op.run_id!r} exists and {problem}")
         return Started(run, False)
     if run.workflow != op.workflow:
         return Refusal("conflict", f"run {op.run_id!r} exists and is of workflow {run.workflow!r}")
-    if run.input != op.input:
+    if not _is_same_input(tables, run, op):
         return Refusal("conflict", f"run {op.run_id!r} exists with another input")
     return Started(run, False)
+
+
+def _is_same_input(tables: Tables, run: RunRecord, op: ops.StartRun) -> bool:
+    """Whether a run was started with this input, though perhaps in other words: by one who had only its name."""
+    if run.origin is not None:
+        # Once it was the fingerprint of the very text.
+        return run.origin in (digest(op.workflow, one) for one in (op.input, plain(op.input)))
+    if run.workflow != op.workflow:
+        return False
+    if run.input == op.input:
+        return True
+    workflow = tables.workflow(run.workflow, run.version)
+    schema = None if workflow is None else input_schema(workflow.input_schema)
+    return is_same(run.input, op.input, schema)
+
+
+@functools.lru_cache(maxsize=256)
+def input_schema(text: str) -> dict[str, Any]:
+    return msgspec.json.decode(text, type=dict[str, Any])
 
 
 def _new_run(tables: Tables, op: ops.StartRun) -> RunRecord:

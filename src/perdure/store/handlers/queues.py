@@ -1,7 +1,7 @@
 """Queues: each item goes to exactly one run, the one that waits longest, or is kept in the order of acceptance."""
 
 from perdure.model import limits, ops
-from perdure.model.keys import digest, put_scope
+from perdure.model.keys import put_scope
 from perdure.model.outcomes import (
     Counted,
     Delivered,
@@ -13,8 +13,9 @@ from perdure.model.outcomes import (
     encode_answer,
 )
 from perdure.model.records import DeadLetterRecord, ItemRecord, KeyRecord
+from perdure.model.sameness import used_for, was_used_for
 from perdure.store.handlers import waiting
-from perdure.store.handlers.catalogue import misfit
+from perdure.store.handlers.catalogue import as_declared, misfit, schema_of
 from perdure.store.handlers.keys import keep_key, used_key
 from perdure.store.tables import Tables
 
@@ -23,14 +24,17 @@ def put(tables: Tables, op: ops.Put) -> PutOutcome:
     if op.key is not None:
         used = used_key(tables, put_scope(op.queue), op.key)
         if used is not None:
-            return _used_before(used, op)
-    refused = misfit(tables.channel("queue", op.queue), op, f"the payload of queue {op.queue!r}")
+            return _used_before(tables, used, op)
+    channel = tables.channel("queue", op.queue)
+    refused = misfit(channel, op, f"the payload of queue {op.queue!r}")
     if refused is not None:
         return refused
+    op = as_declared(channel, op)
     outcome = _put(tables, op.item_id, op.queue, op.payload)
     if op.key is not None:
         scope, answer = put_scope(op.queue), encode_answer(outcome)
-        keep_key(tables, scope, op.key, limits.put_key_us, digest(op.payload), answer)
+        digest = used_for(op.payload, schema=schema_of(channel))
+        keep_key(tables, scope, op.key, limits.put_key_us, digest, answer)
     return outcome
 
 
@@ -49,8 +53,11 @@ def _put(tables: Tables, item_id: str, queue: str, payload: str) -> Delivered | 
     return Queued(item_id)
 
 
-def _used_before(used: KeyRecord, op: ops.Put) -> Duplicate[Delivered | Queued] | Refusal:
-    if used.digest != digest(op.payload):
+def _used_before(
+    tables: Tables, used: KeyRecord, op: ops.Put
+) -> Duplicate[Delivered | Queued] | Refusal:
+    schema = schema_of(tables.channel("queue", op.queue))
+    if not was_used_for(used.digest, op.payload, schema=schema):
         problem = "with another payload"
         return Refusal("conflict", f"key {op.key!r} was used for queue {op.queue!r} {problem}")
     return Duplicate(decode_answer(used.answer))

@@ -5,8 +5,10 @@ signal to a run that waits ends the wait in the same commit and leaves no buffer
 """
 
 import functools
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.model import limits, ops
 from perdure.model.keys import signal_scope
@@ -32,6 +34,7 @@ from perdure.model.records import (
     WatcherRecord,
     WorkflowRecord,
 )
+from perdure.model.sameness import completed, is_same
 from perdure.model.schema import Beyond, beyond, check_schema, schema_digest
 from perdure.model.status import TERMINAL
 from perdure.store.handlers import ending, queues, taking
@@ -51,7 +54,7 @@ def send_signal(
     if op.key is not None:
         used = tables.key(signal_scope(run_id, op.name), op.key)
         if used is not None:
-            return _used_before(used, op)
+            return _used_before(tables, used, op)
     run = tables.run(run_id)
     if run is None:
         return NotFound(run_id)
@@ -60,6 +63,9 @@ def send_signal(
     declared = _declared(tables, run, op)
     if isinstance(declared, Refusal):
         return declared
+    if op.by_name and op.schema is None and declared.schema is not None:
+        # Nobody with a codec has seen it: kept as one would have written it.
+        op = replace(op, payload=completed(declared.schema, op.payload))
     run = ending.catch_up(tables, run)
     if run.status in TERMINAL:  # one that has not begun ends by an event that cancels it
         return Finished(run_id, run.status)
@@ -94,11 +100,21 @@ def _is_late(tables: Tables, place: StepRecord) -> bool:
     return deadline_at is not None and deadline_at < tables.now
 
 
-def _used_before(used: KeyRecord, op: ops.SendSignal) -> SendOutcome:
-    # The payload is kept whole as the digest: it is compared byte for byte and costs no hashing.
-    if used.digest != op.payload:
+def _used_before(tables: Tables, used: KeyRecord, op: ops.SendSignal) -> SendOutcome:
+    # The payload is kept whole as the digest: mostly it is the same byte for byte, and costs no hashing.
+    if used.digest != op.payload and not is_same(
+        used.digest, op.payload, _schema_of(tables, used, op)
+    ):
         return Refusal("conflict", f"key {op.key!r} was used for {op.name!r} with another payload")
     return Duplicate(decode_answer(used.answer))
+
+
+def _schema_of(tables: Tables, used: KeyRecord, op: ops.SendSignal) -> dict[str, Any] | None:
+    """What the run's workflow declares of the signal."""
+    run = tables.run(used.run_id or op.run_id)
+    workflow = None if run is None else tables.workflow(run.workflow, run.version)
+    entry = None if workflow is None else signal_entries(workflow.signals).get(op.name)
+    return None if entry is None else entry.schema
 
 
 def _key_record(
@@ -156,7 +172,7 @@ def _misfit(
         return None
     if op.policy is not None and not workflow.strict_signals:
         return None
-    errors = check_schema(entry.schema, op.payload)
+    errors = check_schema(entry.schema, op.payload, strict=op.by_name)
     if errors:
         return _invalid(op, tuple(errors))
     return unchecked(_what(op), _beyond(workflow.signals)[op.name]) if op.by_name else None

@@ -36,6 +36,7 @@ from perdure.model.records import (
     StepRecord,
     WatcherRecord,
 )
+from perdure.model.sameness import plain
 from perdure.model.status import TERMINAL
 from perdure.model.streams import REPLIES
 from perdure.store.handlers import asking, ledger, queues, replying, streaming, waiting
@@ -378,7 +379,7 @@ def continue_as(tables: Tables, op: ops.ContinueAs) -> TurnOutcome:
         workflow=op.workflow,
         version=op.version,
         input=op.input,
-        origin=run.origin or digest(run.workflow, run.input),
+        origin=run.origin or digest(run.workflow, plain(run.input)),
     )
     return _advanced(tables, run)
 

@@ -53,6 +53,7 @@ from perdure.store.base import (
     Vitals,
     WatcherPlace,
     merged_backlog,
+    next_place,
 )
 from perdure.store.decoding import history_page, in_order
 from perdure.store.handlers.standing import waits_of
@@ -461,6 +462,10 @@ class MemoryReads(Store):
             items = self.tables.published_items.get((run_id, name), ())
             places = [one.position for one in items] or [0]
             yield StreamKept(name, row.last, places[0], places[-1], len(items))
+
+    async def run_ids(self, after: str, limit: int) -> tuple[list[str], str]:
+        found = sorted(one for one in self.tables.runs_by_id if one > after)[:limit]
+        return found, next_place(found, limit)
 
     async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
         positions = self.tables.positions

@@ -953,6 +953,12 @@ select
          from {schema}.stream_items as i where i.run_id = s.run_id and i.stream = s.stream offset 0
      ) as i);
 
+-- name: run_ids
+-- The ids of all runs, and nothing else of them: their rows may be damaged.
+select coalesce(json_agg(f.run_id order by f.run_id), '[]') from (
+    select r.run_id from {schema}.runs as r where r.run_id > :after order by r.run_id limit :limit
+) as f;
+
 -- name: positions_of
 -- Where events are, by their ids.
 select coalesce(json_object_agg(e.event_id, e.position), '{}')

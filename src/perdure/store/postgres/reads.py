@@ -44,6 +44,7 @@ from perdure.store.base import (
     Vitals,
     WatcherPlace,
     merged_backlog,
+    next_place,
 )
 from perdure.store.decoding import all_counts, decode_numbers, first, in_order, with_steps
 from perdure.store.listing import (
@@ -395,6 +396,10 @@ class PostgresReads(Store):
     async def lives(self, run_ids: Sequence[str]) -> list[Life]:
         row = await self._row("lives", run_ids=list(dict.fromkeys(run_ids)))
         return decoding.decode_lives(*row)
+
+    async def run_ids(self, after: str, limit: int) -> tuple[list[str], str]:
+        found = await self._rows(decoding.decode_ids, "run_ids", after=after, limit=limit)
+        return found, next_place(found, limit)
 
     async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
         (found,) = await self._row("positions_of", event_ids=list(event_ids))

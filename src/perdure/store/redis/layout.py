@@ -90,6 +90,11 @@ def time_of(member: str) -> int:
     return int(member[:18]) - _time_base
 
 
+def id_of(member: str) -> str:
+    """The id that comes after the time in a member."""
+    return member[18:]
+
+
 def place(position: int) -> str:
     """A position, or a sequence number, as part of a member."""
     return f"{position:016d}"

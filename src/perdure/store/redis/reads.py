@@ -44,6 +44,7 @@ from perdure.store.base import (
     Vitals,
     WatcherPlace,
     merged_backlog,
+    next_place,
 )
 from perdure.store.decoding import history_page, in_order
 from perdure.store.redis import fetching
@@ -57,7 +58,7 @@ from perdure.store.redis.fetching import (
     walk,
     workflow_names,
 )
-from perdure.store.redis.layout import LAST, SEP, Layout, is_indexed, moment, place, time_of
+from perdure.store.redis.layout import LAST, SEP, Layout, id_of, is_indexed, moment, place, time_of
 from perdure.store.redis.rows import (
     decode_event,
     decode_key,
@@ -500,6 +501,13 @@ class RedisReads(Store):
             ("HVALS", self._key("signals", run_id)),
             ("streams_kept", run_id),
         )
+
+    async def run_ids(self, after: str, limit: int) -> tuple[list[str], str]:
+        begin = f"({after}" if after else "-"
+        key = self._key("runs")
+        page = await self._one("ZRANGEBYLEX", key, begin, "+", "LIMIT", 0, limit)
+        members = [one.decode() for one in page]
+        return [id_of(one) for one in members], next_place(members, limit)
 
     async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
         if not event_ids:

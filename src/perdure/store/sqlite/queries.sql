@@ -1366,6 +1366,12 @@ select
          (select count(*) from stream_items as i where i.run_id = s.run_id and i.stream = s.stream)))
      from json_each(:run_ids) as w cross join streams as s on s.run_id = w.value);
 
+-- name: run_ids
+-- The ids of all runs, and nothing else of them: their rows may be damaged.
+select json_group_array(run_id) from (
+    select run_id from runs where run_id > :after order by run_id limit :limit
+);
+
 -- name: positions_of
 -- Where events are, by their ids.
 select json_group_object(event_id, position) from events

@@ -530,6 +530,10 @@ def lives(sql: Statements, run_ids: list[str]) -> list[Life]:
         return lives(sql, run_ids[:middle]) + lives(sql, run_ids[middle:])
 
 
+def run_ids(sql: Statements, after: str, limit: int) -> list[str]:
+    return sql.records(decode_ids, "run_ids", {"after": after, "limit": limit})
+
+
 def positions_of(sql: Statements, event_ids: list[str]) -> dict[str, int]:
     return decode_numbers(sql.row("positions_of", {"event_ids": as_json(event_ids)})[0])
 

@@ -56,6 +56,7 @@ from perdure.store.base import (
     Versions,
     Vitals,
     WatcherPlace,
+    next_place,
 )
 from perdure.store.beating import Beating
 from perdure.store.decoding import stray_flaw
@@ -464,6 +465,10 @@ class SqliteStore(Store):
 
     async def lives(self, run_ids: Sequence[str]) -> list[Life]:
         return await self._read(reads.lives, list(dict.fromkeys(run_ids)))
+
+    async def run_ids(self, after: str, limit: int) -> tuple[list[str], str]:
+        found = await self._read(reads.run_ids, after, limit)
+        return found, next_place(found, limit)
 
     async def positions_of(self, event_ids: Sequence[str]) -> dict[str, int]:
         return await self._read(reads.positions_of, list(event_ids))

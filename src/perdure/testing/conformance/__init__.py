@@ -67,7 +67,7 @@ from perdure.testing.conformance.approvals import (
     TestSetAside,
 )
 from perdure.testing.conformance.batches import TestBatches
-from perdure.testing.conformance.catalogue import TestCatalogue
+from perdure.testing.conformance.catalogue import TestCatalogue, TestOtherWords
 from perdure.testing.conformance.claiming import TestClaiming, TestOwners
 from perdure.testing.conformance.consumers import TestConsumers, TestEffects, TestParked
 from perdure.testing.conformance.dead_letters import TestDeadLetters
@@ -162,6 +162,7 @@ __all__ = [
     "TestLookingAfter",
     "TestMatching",
     "TestMending",
+    "TestOtherWords",
     "TestOutbox",
     "TestOwners",
     "TestParked",

@@ -233,6 +233,14 @@ class TestApprovals(Subject):
         assert refused(await d.decide("r1", key="l")) == "approval_closed"
         assert await dump(d.store) == before
 
+    async def test_the_same_key_and_answer_in_other_words(self, d: Driver) -> None:
+        loose = '{"type":"object"}'
+        await d.start_waiting("r1", approval(choices=(), schema=loose))
+        first = decided(await d.decide("r1", None, payload='{"a":1,"b":2.0}', key="k"))
+        assert await d.decide("r1", None, payload='{"b":2,"a":1}', key="k") == Duplicate(first)
+        other = await d.decide("r1", None, payload='{"b":2,"a":true}', key="k")
+        assert refused(other) == "conflict"
+
     async def test_a_refused_decision_uses_up_no_key(self, d: Driver) -> None:
         await d.start_waiting("r1", approval())
         assert refused(await d.decide("r1", "maybe", key="k")) == "invalid_payload"

@@ -1,9 +1,20 @@
 """The catalogue: what workflows declare decides how their signals are kept, for senders that have only a name."""
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from perdure.model import ops
-from perdure.model.outcomes import Buffered, Counted, Delivered, Emitted, Queued, Refusal
+from perdure.model.outcomes import (
+    Buffered,
+    Counted,
+    Delivered,
+    Duplicate,
+    Emitted,
+    Queued,
+    Refusal,
+    Started,
+)
 from perdure.model.schema import schema_digest
 from perdure.testing.conformance.driver import Driver
 from perdure.testing.conformance.dump import dump
@@ -242,3 +253,107 @@ class TestCatalogue(Subject):
         answer = await d.resend("s1", to="r1")
         assert isinstance(answer, Refusal) and answer.code == "invalid_payload"
         assert len(await d.store.dead_letters("dead", "", 10)) == 1
+
+
+parcel: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "sku": {"type": "string"},
+        "weight": {"type": "number", "default": 0.5},
+    },
+    "required": ["sku"],
+}
+typed = '{"sku":"tea","weight":2.0}'
+named = '{"weight":2,"sku":"tea"}'
+whole = '{"sku":"tea","weight":0.5}'
+short = '{"sku":"tea"}'
+
+
+@pytest.mark.parametrize(
+    ("first", "again"), [(typed, named), (named, typed), (short, whole), (whole, short)]
+)
+class TestOtherWords(Subject):
+    """Who has only a name says the same in other words than a codec: under one id or key it is the same."""
+
+    def input(self, payload: str) -> str:
+        return f"[{payload}]"
+
+    async def declare(self, d: Driver) -> None:
+        inputs = {"type": "array", "prefixItems": [parcel]}
+        line = declared(go=entry("all", schema=parcel))
+        text = msgspec.json.encode(inputs).decode()
+        await d.declare(replace(line, input_schema=text))
+        await d.declare_topic("parcel.sent", schema=parcel)
+        await d.declare_queue("parcels", schema=parcel)
+
+    async def test_a_start_by_id(self, d: Driver, first: str, again: str) -> None:
+        await self.declare(d)
+        await d.start("r1", input=self.input(first), fresh=False)
+        found = await d.start("r1", input=self.input(again), fresh=False)
+        assert isinstance(found, Started) and not found.created
+        other = await d.start("r1", input='[{"sku":"tea","weight":true}]', fresh=False)
+        assert isinstance(other, Refusal) and other.code == "conflict"
+
+    async def test_a_start_by_key(self, d: Driver, first: str, again: str) -> None:
+        await self.declare(d)
+        await d.start("r1", input=self.input(first), key="k")
+        found = await d.start("r2", input=self.input(again), key="k")
+        assert isinstance(found, Started) and found.run.run_id == "r1"
+        other = await d.start("r3", input='[{"sku":"x"}]', key="k")
+        assert isinstance(other, Refusal) and other.code == "conflict"
+
+    async def test_a_start_of_what_has_continued_since(
+        self, d: Driver, first: str, again: str
+    ) -> None:
+        """Then a fingerprint is left, of the value: what it was of is not known any more."""
+        await self.declare(d)
+        await d.start("r1", input=f'[{{"b":1,"a":{first}}}]', key="k")
+        await d.continue_as("r1", workflow="refunds")
+        for given in ({"run_id": "r1", "fresh": False}, {"run_id": "r2", "key": "k"}):
+            for text in (f'[{{"b":1,"a":{first}}}]', f'[{{"a":{first},"b":1.0}}]'):
+                found = await d.start(**given, input=text)
+                assert isinstance(found, Started) and found.run.run_id == "r1"
+            other = await d.start(**given, input="[2]")
+            assert isinstance(other, Refusal) and other.code == "conflict"
+
+    async def test_a_signal(self, d: Driver, first: str, again: str) -> None:
+        await self.declare(d)
+        await d.start("r1")
+        await d.signal("r1", "go", first, key="k")
+        for by_name in (True, False):
+            answer = await d.signal("r1", "go", again, key="k", by_name=by_name)
+            assert isinstance(answer, Duplicate)
+        other = await d.signal("r1", "go", '{"sku":"x"}', key="k")
+        assert isinstance(other, Refusal) and other.code == "conflict"
+
+    async def test_an_event(self, d: Driver, first: str, again: str) -> None:
+        await self.declare(d)
+        await d.emit("parcel.sent", first, key="k")
+        assert isinstance(await d.emit("parcel.sent", again, key="k"), Duplicate)
+        other = await d.emit("parcel.sent", '{"sku":"x"}', key="k")
+        assert isinstance(other, Refusal) and other.code == "conflict"
+
+    async def test_an_event_by_its_id(self, d: Driver, first: str, again: str) -> None:
+        await self.declare(d)
+        await d.emit("parcel.sent", first, event_id="e1")
+        assert isinstance(await d.emit("parcel.sent", again, event_id="e1"), Duplicate)
+
+    async def test_an_item(self, d: Driver, first: str, again: str) -> None:
+        await self.declare(d)
+        await d.put("parcels", first, key="k")
+        assert isinstance(await d.put("parcels", again, key="k"), Duplicate)
+        other = await d.put("parcels", '{"sku":"x"}', key="k")
+        assert isinstance(other, Refusal) and other.code == "conflict"
+
+    async def test_by_name_it_is_kept_as_a_codec_writes_it(
+        self, d: Driver, first: str, again: str
+    ) -> None:
+        await self.declare(d)
+        await d.start("r1")
+        for payload in (first, again):
+            await d.signal("r1", "go", payload, by_name=True)
+            await d.put("parcels", payload, by_name=True)
+        kept = await d.payloads("r1") + [
+            one.payload for one in await d.store.queue_items("parcels", 0, 10)
+        ]
+        assert set(kept) <= {typed, whole} and len(set(kept)) == 1

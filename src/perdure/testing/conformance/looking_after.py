@@ -49,6 +49,21 @@ class TestLookingAfter(Subject):
         ((step,),) = [one.steps for one in await d.store.lives(["r1"])]
         assert (step.value, step.winner) == ('"now"', 0)
 
+    async def test_ids_of_runs_come_in_pages(self, d: Driver) -> None:
+        assert await d.store.run_ids("", 2) == ([], "")
+        ids = [f"r{nth}" for nth in range(5)]
+        for run_id in ids:
+            await d.start(run_id)
+        found: list[str] = []
+        after = ""
+        while True:
+            page, after = await d.store.run_ids(after, 2)
+            assert len(page) <= 2
+            found += page
+            if not after:
+                break
+        assert sorted(found) == ids
+
     async def test_events_are_found_by_their_ids(self, d: Driver) -> None:
         await d.emit("a.b", "1")
         (event,) = await d.store.events(await d.head() - 1, 1)
