@@ -13,15 +13,17 @@ from typing import Any, Final
 from watchfiles import PythonFilter, awatch
 
 from perdure.cli.processes import LIFELINE_VARIABLE, Stop
+from perdure.model.duration import parse_duration
 
-# Longer than a worker gives the bodies of its steps.
-_patience_s: Final = 15
+# For all that is to be done beside waiting for steps. Then it is killed, with those that nobody can stop.
+_closing_s: Final = 5
 
 
 class Reloader:
     """Keeps one child going."""
 
-    def __init__(self, line: Sequence[str], note: Callable[[str], None]) -> None:
+    def __init__(self, line: Sequence[str], note: Callable[[str], None], grace: str) -> None:
+        self._patience_s = parse_duration(grace) / 1_000_000 + _closing_s
         self._line = line
         self._note = note
 
@@ -35,12 +37,12 @@ class Reloader:
             ):
                 self._note(f"perdure: changed {_names(changes)}: starting anew")
                 telling.cancel()
-                await _end(child)
+                await _end(child, self._patience_s)
                 child = await self._start()
                 telling = asyncio.ensure_future(self._tell_end(child))
         finally:
             telling.cancel()
-            await _end(child)
+            await _end(child, self._patience_s)
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -60,12 +62,12 @@ def _names(changes: set[tuple[Any, str]]) -> str:
     return ", ".join(sorted({os.path.relpath(path) for _, path in changes}))
 
 
-async def _end(child: asyncio.subprocess.Process) -> None:
+async def _end(child: asyncio.subprocess.Process, patience_s: float) -> None:
     """In order if it can, else at once."""
     if child.returncode is None:
         child.terminate()
     try:
-        async with asyncio.timeout(_patience_s):
+        async with asyncio.timeout(patience_s):
             await child.wait()
     except TimeoutError:
         child.kill()

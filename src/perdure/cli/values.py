@@ -54,6 +54,12 @@ def _decoded(content: bytes, text: str) -> Any:
         ) from None
 
 
+def span(text: str) -> str:
+    """A span of time, kept as it was written."""
+    parse_duration(text, "span")
+    return text
+
+
 def interval(text: str) -> float:
     """Seconds between two looks."""
     us = parse_duration(text, "--every")
