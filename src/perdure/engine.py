@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lifecycle: bool
     store_timeout: Duration
     lease: Duration
+    grace: Duration
     clock: Clock
     seed: int | None
     fanout: int
@@ -85,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             at_least("keep_events_max", self.keep_events_max, 1)
         if self.store_timeout_s == 0:
             raise BadValue("store_timeout", self.store_timeout, "must be more than nothing")
+        parse_duration(self.grace, "grace")
         if parse_duration(self.lease, "lease") < limits.lease_us_min:
             at_least_s = limits.lease_us_min // 1_000_000
             raise BadValue("lease", self.lease, f"must be {at_least_s} s or more (lease_us_min)")
@@ -104,6 +106,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lease_s(self) -> float:
         return parse_duration(self.lease) / 1_000_000
+
+    @property
+    def grace_s(self) -> float:
+        return parse_duration(self.grace, "grace") / 1_000_000
 
     @property
     def store_timeout_s(self) -> float:
@@ -153,6 +159,12 @@ class Life:
                 "and in a loop of your own `await asyncio.to_thread(app.sync.start, …)`"
             )
         return engine
+
+    @property
+    def waits_for_steps(self) -> bool:
+        """Whether it is being closed and waits for step bodies to end. Asked in any thread."""
+        worker = None if self._engine is None else self._engine.worker
+        return worker is not None and worker.is_draining and bool(worker.in_flight)
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the open app belongs to, for whoever has work for it; or why there is none."""
@@ -308,6 +320,7 @@ def _worker(
         concurrency=settings.concurrency,
         threads=settings.threads,
         lease_s=settings.lease_s,
+        grace_s=settings.grace_s,
         check_filter=_check_filter,
         schedules=schedules,
         declared_pools=_declared_pools(settings, registry),
@@ -382,7 +395,6 @@ async def _stop(engine: Engine) -> None:
 
     Whatever fails or is cancelled, what comes after it is closed all the same; the first error is told.
     """
-    engine.hints.close()
     first: BaseException | None = None
     stops: list[Callable[[], Awaitable[None]]] = [engine.upkeep.stop]
     if engine.observed is not None:
@@ -395,6 +407,8 @@ async def _stop(engine: Engine) -> None:
         stops.append(engine.matcher.stop)
     if engine.worker is not None:
         stops.append(engine.worker.stop)
+    # After the worker: while it waits for steps, it answers who asks something of their runs.
+    stops.append(functools.partial(_close_hints, engine))
     stops += [engine.coordinator.stop, functools.partial(_close_store, engine)]
     for stop in stops:
         try:
@@ -406,6 +420,10 @@ async def _stop(engine: Engine) -> None:
                 log.error("closing the app failed once more", exc_info=error)
     if first is not None:
         raise first
+
+
+async def _close_hints(engine: Engine) -> None:
+    engine.hints.close()
 
 
 async def _close_store(engine: Engine) -> None:

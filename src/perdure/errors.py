@@ -7,7 +7,7 @@ PerdureError
 ├── AmbiguousSignal, SignalTaken, SignalClosed, SignalLost, NotWaiting, NotAsked, Overloaded
 ├── StepFailed, WaitTimeout (also a TimeoutError), RollbackFailed
 ├── BadPlay (also a ValueError), StateConflict
-├── NonDeterminism, Undecodable, ForeignAwait
+├── NonDeterminism, Undecodable, ForeignAwait, NotAwaited
 ├── UnknownConsumer, UnknownSubscription, UnknownSchedule, UnknownPool, CursorTooOld, BatchClosed
 ├── ApprovalNotFound, ApprovalClosed, ApprovalExpired, RunPaused, NotAllowed, BadLink, LinkExpired
 ├── BadSignature, WebhooksUnavailable, ObservingUnavailable
@@ -483,6 +483,10 @@ class Undecodable(PerdureError):
 
 class ForeignAwait(PerdureError):
     """Workflow code awaited something that is not durable, or called a step directly."""
+
+
+class NotAwaited(PerdureError):
+    """Workflow code made a durable call and ended without having awaited it: what it asks for was never done."""
 
 
 class OutcomeUnknown(PerdureError):

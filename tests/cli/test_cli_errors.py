@@ -22,6 +22,7 @@ from perdure.errors import (
     OutcomeUnknown,
     PerdureError,
     RunNotFound,
+    ServerFailed,
     StoreRefused,
     Unreachable,
 )
@@ -248,6 +249,8 @@ def test_each_error_has_its_code() -> None:
         (OutcomeUnknown("x"), True, exits.OUT_OF_REACH),
         (NotRunning("x"), True, exits.OUT_OF_REACH),  # the engine of a server
         (BadRequest("x", 503), True, exits.OUT_OF_REACH),  # from between us and a server
+        (ServerFailed("", "x", 502), True, exits.OUT_OF_REACH),  # likewise
+        (ServerFailed("x"), True, exits.REFUSED),
         (BadRequest("x", 400), True, exits.REFUSED),
         (BadValue("x", "y", "z"), True, exits.USAGE),
         (CodeFailed("x", "y", "z"), False, exits.REFUSED),
@@ -271,11 +274,12 @@ class _Refusing(App):
     ids=repr,
 )
 def test_a_server_without_a_store_is_one_out_of_reach(bare: Shell, error: PerdureError) -> None:
+    words = {"no space": "the store refused this", "busy": "the store does not answer, or is busy"}
     app = _Refusing("sqlite:///perdure.db", worker=False)
     app.error = error
     with serving(app) as url:
         said = bare("--url", url, "--token", TOKEN, "runs", code=exits.OUT_OF_REACH)
-    assert str(error) in said.err
+    assert words.get(str(error), str(error)) in said.err
 
 
 def test_the_consumer_of_a_parked_event_that_is_not_there(every_shell: Shell) -> None:

@@ -81,6 +81,56 @@ def test_a_worker_lets_steps_end_and_a_second_signal_does_not(bare: Shell, tmp_p
     assert not (tmp_path / "left").exists()
 
 
+HELD = """
+import asyncio, pathlib, time
+
+from perdure import App, Context
+
+app = App("sqlite:///perdure.db", grace="1h")
+
+async def endless() -> str:
+    pathlib.Path("began").touch()
+    if not pathlib.Path("again").exists():
+        await asyncio.Event().wait()
+    return "ended"
+
+def thread() -> str:
+    with open("threads", "a") as ran:
+        ran.write("ran ")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    return "ended"
+
+@app.workflow
+async def both(ctx: Context) -> list[str]:
+    return list(await ctx.gather(ctx.step(thread), ctx.step(endless)))
+"""
+
+
+def test_a_grace_bounds_what_can_be_cancelled_and_a_thread_is_waited_for(
+    bare: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    log = tmp_path / "worker.log"
+    with staying("worker", "held:app", "--grace", "100ms", cwd=tmp_path, log=log) as worker:
+        bare("start", "both", "--id", "one")
+        until(lambda: (tmp_path / "began").exists() and (tmp_path / "threads").exists())
+        worker.tell(signal.SIGTERM)
+        until(
+            lambda: "closing cuts off steps, which begin anew elsewhere: endless" in log.read_text()
+        )
+        assert "closing waits for steps (grace: 0.1 s)" in log.read_text()
+        (tmp_path / "again").touch()
+        with staying("worker", "held:app", cwd=tmp_path) as other:
+            bare("start", "both", "--id", "two")
+            until(lambda: (tmp_path / "threads").read_text() == "ran ran ")  # not the first one's
+            (tmp_path / "go").touch()
+            assert worker.process.wait(PATIENCE_S) == 0
+            assert bare("runs", "result", "one", "--timeout", f"{PATIENCE_S}s").out
+            assert other.ended() == 0
+    assert (tmp_path / "threads").read_text() == "ran ran "
+
+
 def test_a_worker_at_a_terminal_says_what_it_is_and_ends_with_ctrl_c(
     bare: Shell, tmp_path: Path
 ) -> None:
@@ -130,6 +180,11 @@ def test_a_store_that_was_not_there_is_told_of(bare: Shell, tmp_path: Path) -> N
                 assert process.banner["store"] == url
                 assert ("made" in process.banner) == made
                 assert process.ended() == 0
+
+
+def test_a_grace_that_is_no_span_of_time_is_a_usage_error(bare: Shell, tmp_path: Path) -> None:
+    for kept in ("worker", "serve", "dev"):
+        assert "soon" in bare(kept, "corner_shop:app", "--grace", "soon", code=2).err
 
 
 def test_a_server_answers_with_a_worker_beside_it(tmp_path: Path, bare: Shell) -> None:

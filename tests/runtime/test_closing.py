@@ -198,7 +198,7 @@ async def test_a_close_that_is_cancelled_leaves_no_task_and_hands_the_runs_back(
     await begun.wait()
     worker = w.worker
     closing = asyncio.ensure_future(stage.__aexit__(None, None, None))
-    while not worker.stopping:  # noqa: ASYNC110 (readers of the ledger are stopped before it)
+    while not worker.is_draining:  # noqa: ASYNC110 (readers of the ledger are stopped before it)
         await asyncio.sleep(0)
     for _ in range(times):
         for _ in range(5):  # into the grace of the step; then into what is left to do

@@ -5,6 +5,7 @@ import contextvars
 import gc
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -72,29 +73,225 @@ async def test_a_step_over_the_grace_is_cut_and_runs_again(world: Any, app: App)
         assert await w.app.run("a").result() == "second time"
 
 
-async def test_a_thread_over_the_grace_does_not_hold_up_the_close(world: Any, app: App) -> None:
-    begun, let_go = threading.Event(), threading.Event()
-    tries: list[int] = []
+class Held:
+    """A plain step that stands in its thread until it is let go."""
 
-    def blocking() -> int:
-        tries.append(1)
-        begun.set()
-        if len(tries) == 1:
-            let_go.wait(20)
-        return len(tries)
+    def __init__(self) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.tries = 0
+
+    def blocking(self) -> int:
+        self.tries += 1
+        tries = self.tries
+        self.begun.set()
+        if tries == 1:
+            self.let_go.wait(20)
+        return tries
+
+    async def until_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.wait, 10)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    held = Held()
+    yield held
+    held.let_go.set()
+
+
+async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    async with asyncio.timeout(10):
+        while words not in caplog.text:  # noqa: ASYNC110 (what is awaited is a line of the log)
+            await asyncio.sleep(0.001)
+
+
+async def test_a_thread_over_the_grace_is_waited_for_and_its_result_recorded(
+    world: Any, app: App, held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process could not end before it either; and elsewhere the step would run at the same time."""
+    caplog.set_level("INFO")
 
     @app.workflow
     async def flow(ctx: Context) -> int:
-        return await ctx.step(blocking)
+        return await ctx.step(held.blocking)
 
-    async with world(app) as w:
+    async with world(app, grace=0.01) as w:
         await w.app.start(flow, id="a")
-        await asyncio.to_thread(begun.wait, 10)
-        await w.worker.stop(grace_s=0.01)
+        await held.until_begun()
+        worker_id, store = w.worker.worker_id, w.store
+        closing = asyncio.ensure_future(w.app.__aexit__(None, None, None))
+        await until_logged(caplog, "closing waits for steps (grace: 0.01 s): blocking (run a, ")
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+        run = await store.run("a")
+        assert not closing.done()
+        assert (run.owner, run.status) == (worker_id, "running")
+        assert worker_id in [one.worker_id for one in await store.workers()]
+        held.let_go.set()
+        await asyncio.wait_for(closing, 10)
     async with world(app) as w:
         await w.settle()
-        assert await w.app.run("a").result() == 2
-    let_go.set()
+        assert await w.app.run("a").result() == 1
+    assert held.tries == 1
+
+
+async def test_runs_that_nothing_works_for_are_handed_back_at_once(
+    world: Any, app: App, held: Held
+) -> None:
+    """One long step must not keep all others: here their next steps would not begin any more."""
+
+    @app.workflow
+    async def long(ctx: Context) -> int:
+        return await ctx.step(held.blocking)
+
+    @app.workflow
+    async def brief(ctx: Context) -> int:
+        return await ctx.wait(go)
+
+    async with world(app) as w:
+        await w.begin(brief, id="b")
+        await w.app.start(long, id="a")
+        await held.until_begun()
+        store = w.store
+        closing = asyncio.ensure_future(w.app.__aexit__(None, None, None))
+
+        async def handed_back() -> bool:
+            return (await store.run("b")).owner is None
+
+        await w.until(handed_back)
+        assert (await store.run("a")).owner is not None
+        held.let_go.set()
+        await asyncio.wait_for(closing, 10)
+    async with world(app) as w:
+        await w.app.signal("b", go, 5)
+        await w.settle()
+        assert [await w.app.run(one).result() for one in "ab"] == [1, 5]
+
+
+async def test_what_waits_for_a_thread_while_the_app_closes_does_not_begin(
+    world: Any, app: App, held: Held
+) -> None:
+    ran: list[str] = []
+
+    @app.workflow
+    async def long(ctx: Context) -> int:
+        return await ctx.step(held.blocking)
+
+    @app.workflow
+    async def brief(ctx: Context) -> None:
+        await ctx.step(ran.append, "brief")
+
+    async with world(app, threads=1) as w:
+        await w.app.start(long, id="a")
+        await held.until_begun()
+        await w.app.start(brief, id="b")
+        closing = asyncio.ensure_future(w.app.__aexit__(None, None, None))
+        store = w.store
+
+        async def handed_back() -> bool:
+            return (await store.run("b")).owner is None
+
+        await w.until(handed_back)
+        held.let_go.set()
+        await asyncio.wait_for(closing, 10)
+    assert ran == []
+    async with world(app) as w:
+        await w.settle()
+        assert ran == ["brief"]
+
+
+async def test_while_it_waits_a_worker_hears_what_is_asked_of_its_runs(
+    world: Any, app: App, held: Held
+) -> None:
+    """Or the run would be taken by others, who are to take what an owner does not answer for."""
+
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        try:
+            return await ctx.step(held.blocking)
+        finally:
+            await ctx.set("cleaned", True)
+
+    async with world(app) as w:
+        run = await w.app.start(flow, id="a")
+        await held.until_begun()
+        closing = asyncio.ensure_future(w.app.__aexit__(None, None, None))
+        while not w.worker.is_draining:  # noqa: ASYNC110 (readers of the ledger are stopped before it)
+            await asyncio.sleep(0)
+        await run.cancel()
+        # Nobody wants its result any more, so nobody waits for it.
+        await asyncio.wait_for(closing, 10)
+    async with world(app) as w:
+        await w.settle()
+        assert await w.app.run("a").status() == "cancelled"
+        assert await w.app.run("a").get("cleaned") is True
+    assert held.tries == 1
+
+
+@pytest.mark.parametrize("world", [("sqlite", 100)], indirect=True)
+async def test_a_close_that_is_cancelled_leaves_a_run_alone_until_its_thread_has_ended(
+    world: Any, app: App, held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(held.blocking)
+
+    stage = world(app)
+    w = await stage.__aenter__()
+    await w.app.start(flow, id="a")
+    await held.until_begun()
+    worker = w.worker
+    closing = asyncio.ensure_future(stage.__aexit__(None, None, None))
+    while not worker.is_draining:  # noqa: ASYNC110 (as above)
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=10)
+    assert closing.cancelled()
+    assert "closed while steps still run: blocking (run a, " in caplog.text
+    async with world(app) as again:
+        await again.worker.recovery.look(thorough=True)
+        await again.settle()
+        assert (await again.store.run("a")).owner == worker.worker_id
+        assert held.tries == 1
+        held.let_go.set()
+
+        async def is_taken() -> bool:
+            await again.worker.recovery.look(thorough=True)
+            return await again.app.run("a").status() == "completed"
+
+        await again.until(is_taken)
+        assert await again.app.run("a").result() == 2
+
+
+@pytest.mark.parametrize(
+    "world", [("memory", 100), ("postgres", 100), ("redis", 100)], indirect=True
+)
+async def test_a_life_sign_outlasts_a_close_by_as_much_as_a_thread_does(
+    world: Any, app: App, held: Held
+) -> None:
+    @app.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.step(held.blocking)
+
+    stage = world(app, lease="366d")  # of real time a fifth of it: no beat is needed for this test
+    w = await stage.__aenter__()
+    await w.app.start(flow, id="a")
+    await held.until_begun()
+    worker, beating = w.worker, getattr(w.store, "_beating", None)
+    closing = asyncio.ensure_future(stage.__aexit__(None, None, None))
+    while not worker.is_draining:  # noqa: ASYNC110 (as above)
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=10)
+    async with world(app) as again:
+        await again.worker.recovery.look(thorough=True)
+        await again.settle()
+        assert (await again.store.run("a")).owner == worker.worker_id
+        assert worker.worker_id in [one.worker_id for one in await again.store.workers()]
+    held.let_go.set()
+    if beating is not None:
+        assert await asyncio.to_thread(beating._stopped.wait, 10)
+    assert held.tries == 1
 
 
 async def test_a_busy_run_does_not_hold_up_the_close(world: Any, app: App) -> None:

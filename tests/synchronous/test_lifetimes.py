@@ -107,7 +107,7 @@ def test_a_closing_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     assert begun.wait(10)
     worker = app._life._engine.worker  # type: ignore[union-attr]
     assert worker is not None
-    with interrupted_when(lambda: worker.stopping):
+    with interrupted_when(lambda: worker.is_draining):
         opened.close()
     with pytest.raises(NotRunning, match="open already"):
         opened.open()

@@ -7,6 +7,7 @@ from perdure.errors import (
     NotRunning,
     OutcomeUnknown,
     PerdureError,
+    ServerFailed,
     StoreRefused,
     Unreachable,
 )
@@ -44,7 +45,7 @@ def code_of(error: BaseException, *, opened: bool) -> int:
             return OUT_OF_REACH if error.passing or not opened else REFUSED
         case Unreachable() | OutcomeUnknown() | NotRunning():
             return OUT_OF_REACH
-        case BadRequest() if error.status in _gateway:
+        case BadRequest() | ServerFailed() if error.status in _gateway:
             return OUT_OF_REACH
         case CodeFailed():
             return REFUSED

@@ -59,11 +59,15 @@ def _told(error: BaseException) -> str:
     return "could not be imported:\n" + "".join(lines).rstrip()
 
 
-def placed(app: App, place: Place, *, worker: bool) -> App:
-    """The same app, elsewhere if it was said so. Not a copy: code of the user may use the one that it knows."""
+def placed(app: App, place: Place, *, worker: bool, grace: str | None = None) -> App:
+    """The same app, elsewhere or with another grace if it was said so.
+
+    Not a copy: code of the user may use the one that it knows.
+    """
     if place.url is not None:
         app.url = place.url
     if place.namespace is not None:
         app.namespace = check_name("namespace", place.namespace)
-    app._settings = replace(app._settings, worker=worker)
+    given = app._settings.grace if grace is None else grace
+    app._settings = replace(app._settings, worker=worker, grace=given)
     return app

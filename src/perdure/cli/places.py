@@ -73,15 +73,15 @@ def resolved(said: Place) -> Place:
     return said.over(usual)
 
 
-def local_app(place: Place, *, worker: bool) -> "App":
-    """The app of a place that is no server, not open."""
+def local_app(place: Place, *, worker: bool, grace: str | None = None) -> "App":
+    """The app of a place that is no server, not open. With a grace other than its own if one was said."""
     from perdure.app import App  # not above: what only prints help needs no engine
     from perdure.cli.loading import load_app, placed
 
     if place.is_remote:
         raise BadValue("--url", place.shown, "is a server; this needs a store or an app")
     if place.app is not None:
-        return placed(load_app(place.app), place, worker=worker)
+        return placed(load_app(place.app), place, worker=worker, grace=grace)
     return App(place.url or DEFAULT_URL, namespace=place.namespace, worker=worker)
 
 

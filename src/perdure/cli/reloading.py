@@ -15,9 +15,10 @@ from watchfiles import PythonFilter, awatch
 
 from perdure.cli import exits
 from perdure.cli.processes import LIFELINE_VARIABLE, Stop
+from perdure.model.duration import parse_duration
 
-# Longer than a worker gives the bodies of its steps.
-_patience_s: Final = 15
+# For all that is to be done beside waiting for steps. Then it is killed, with those that nobody can stop.
+_closing_s: Final = 5
 # After so long somebody at the terminal wonders.
 _quiet_s: Final = 1.0
 _beyond_code: Final = frozenset({exits.USAGE, exits.OUT_OF_REACH})
@@ -26,7 +27,8 @@ _beyond_code: Final = frozenset({exits.USAGE, exits.OUT_OF_REACH})
 class Reloader:
     """Keeps one child going."""
 
-    def __init__(self, line: Sequence[str], note: Callable[[str], None]) -> None:
+    def __init__(self, line: Sequence[str], note: Callable[[str], None], grace: str) -> None:
+        self._patience_s = parse_duration(grace) / 1_000_000 + _closing_s
         self._line = line
         self._note = note
 
@@ -72,9 +74,9 @@ class Reloader:
         await asyncio.wait((ending,), timeout=_quiet_s)
         if not ending.done():
             self._note(
-                f"perdure: waiting for steps in flight to end, {_patience_s} s at most; then they are begun again"
+                f"perdure: waiting for steps in flight to end, {self._patience_s:g} s at most; then they begin again"
             )
-            await asyncio.wait((ending,), timeout=_patience_s - _quiet_s)
+            await asyncio.wait((ending,), timeout=self._patience_s - _quiet_s)
         if not ending.done():
             child.kill()
         await ending

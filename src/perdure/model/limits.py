@@ -181,6 +181,9 @@ resident_runs_default = 5_000
 lease_us_default = 30 * 1_000_000
 # Five life signs in less than a second would be lost to any busy machine.
 lease_us_min = 1_000_000
+# How long steps that are under way when an app closes may take to end: Kubernetes kills after 30 s, unless it is told
+# otherwise, and there is something to do after it.
+grace_us_default = 25 * 1_000_000
 # What tells the numbers of one metric apart, such as steps: names from code. What is made from data by mistake is
 # counted as `other` from there on.
 metric_series_max = 1_000

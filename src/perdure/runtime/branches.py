@@ -11,12 +11,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable
+from types import FrameType
 from typing import Any
 
 from perdure.errors import Evicted, ForeignAwait, NonDeterminism, PerdureError
 from perdure.observing.speaking import driven
 from perdure.runtime.calls import Durable, GatherCall
 from perdure.runtime.failures import both
+from perdure.runtime.forgotten import is_dropped
 from perdure.runtime.paths import Scope
 
 log = logging.getLogger("perdure.runtime")
@@ -49,7 +51,16 @@ class Branch(Scope):
 class Branches(abc.ABC):
     """The branches of one run. `Recorded` says what a call means, and what leaving one means."""
 
-    __slots__ = ("_branch", "_failure", "_outcome", "_runnable", "dead", "run_id")
+    __slots__ = (
+        "_branch",
+        "_failure",
+        "_newest",
+        "_outcome",
+        "_runnable",
+        "_unawaited",
+        "dead",
+        "run_id",
+    )
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -59,6 +70,9 @@ class Branches(abc.ABC):
         self._runnable: deque[tuple[Branch, Any, BaseException | None]] | None = None
         self._failure: PerdureError | None = None  # nothing may be driven any more
         self._outcome: tuple[Any, BaseException | None] | None = None  # of the workflow itself
+        # Calls that were made and that no branch stands at yet: the newest, and those before it, which are few.
+        self._newest: Durable[Any] | None = None
+        self._unawaited: dict[Durable[Any], None] | None = None
 
     @abc.abstractmethod
     def _ask(self, call: Durable[Any]) -> None:
@@ -87,6 +101,41 @@ class Branches(abc.ABC):
                 "another run): pass values to steps instead"
             )
         return self._branch
+
+    # --- calls that are made, and awaited later ---
+
+    def made(self, call: Durable[Any], frame: FrameType) -> None:
+        """Code has made a call, here. It is to be awaited, or to be handed to a gather."""
+        call.made_in, call.made_at = frame.f_code, frame.f_lasti
+        if self._newest is not None:
+            if self._unawaited is None:
+                self._unawaited = {}
+            self._unawaited[self._newest] = None
+        self._newest = call
+
+    def taken(self, call: Durable[Any]) -> None:
+        """It was awaited, or somebody is charged with it."""
+        if call is self._newest:
+            self._newest = None
+        elif self._unawaited is not None:
+            self._unawaited.pop(call, None)
+            if not self._unawaited:
+                self._unawaited = None
+
+    @property
+    def unawaited(self) -> list[Durable[Any]]:
+        """In the order in which they were made."""
+        newest = [] if self._newest is None else [self._newest]
+        return [*(self._unawaited or ()), *newest]
+
+    def _excuse(self) -> None:
+        """An error comes into the code: what it had made before, to await it later, it may never come to.
+
+        Not so what it had let go of on the spot.
+        """
+        if self._newest is not None or self._unawaited is not None:
+            left = [one for one in self.unawaited if is_dropped(one)]
+            self._newest, self._unawaited = None, dict.fromkeys(left) or None
 
     def _drain(
         self, branch: Branch | None = None, value: Any = None, error: BaseException | None = None
@@ -126,6 +175,8 @@ class Branches(abc.ABC):
         if branch.ended:
             return
         branch.stands = None
+        if error is not None:
+            self._excuse()
         self._branch = branch
         outer, driven.run = driven.run, self
         try:
@@ -147,6 +198,10 @@ class Branches(abc.ABC):
             self._let_run(branch, None, _foreign(branch, asked), first=True)
             return
         asked.used = True
+        if asked is self._newest:
+            self._newest = None  # nearly always: a call is awaited as soon as it is made
+        else:
+            self.taken(asked)
         asked.branch = branch
         branch.stands = asked
         if branch.cancelled and not branch.told:
@@ -159,6 +214,8 @@ class Branches(abc.ABC):
 
     def _branch_ended(self, branch: Branch, value: Any, error: BaseException | None) -> None:
         branch.ended = True
+        if error is not None:
+            self._excuse()
         if branch.join is None:
             self._outcome = (value, error)
             return

@@ -6,6 +6,7 @@ the recorded completion back into a value or an error, so the first run and ever
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from types import CodeType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -39,7 +40,9 @@ class Rejected(Exception):
 class Durable(Generic[T]):
     """A durable call: await it once, in workflow code, or give it to ctx.gather."""
 
-    __slots__ = ("branch", "name", "owner", "path", "used")
+    __slots__ = ("branch", "made_at", "made_in", "name", "owner", "path", "used")
+    made_in: CodeType  # where code made it: set by `Branches.made`
+    made_at: int
     kind: StepKind = "step"
 
     def __init__(self, owner: Any, path: str, name: str) -> None:
@@ -56,6 +59,12 @@ class Durable(Generic[T]):
     def settle(self, done: Completion | StepRecord) -> Settled:
         """The value or error that a completion means to the code that awaits."""
         raise AssertionError(f"{type(self).__name__} has no completion of its own")
+
+
+class Unbegun(Durable[None]):
+    """Stands for a coroutine of ours (ctx.gather, ctx.map) until it begins: nobody awaits this itself."""
+
+    __slots__ = ()
 
 
 class StepCall(Durable[T]):

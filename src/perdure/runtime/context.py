@@ -8,6 +8,7 @@ import functools
 import hashlib
 import inspect
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -75,6 +76,7 @@ from perdure.runtime.calls import (
     SendCall,
     StepCall,
     TransactionCall,
+    Unbegun,
     WaitCall,
     read_answer,
     read_answers,
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+D = TypeVar("D", bound=Durable[Any])
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
@@ -99,6 +102,7 @@ T4 = TypeVar("T4")
 Ts = TypeVarTuple("Ts")
 
 _untyped = codec_for(Any)
+_ours = globals()
 
 
 class RunLog(logging.LoggerAdapter[logging.Logger]):
@@ -203,13 +207,19 @@ class Context:
     def step(self, step: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
         """Run a step once and record its result; a replay takes the record."""
         made = step if type(step) is Step else self._execution.host.as_step(step)
-        return StepCall(
-            self._execution,
-            self._execution.current_branch().allocate(made.name),
-            made,
-            args,
-            kwargs,
-        )
+        execution = self._execution
+        path = execution.current_branch().allocate(made.name)
+        call: StepCall[Any] = StepCall(execution, path, made, args, kwargs)
+        execution.made(call, sys._getframe(1))
+        return call
+
+    def _made(self, call: D) -> D:
+        """A call for whoever asked us: it is theirs to await it."""
+        frame = sys._getframe(2)
+        while frame.f_globals is _ours and frame.f_back is not None:
+            frame = frame.f_back
+        self._execution.made(call, frame)
+        return call
 
     @overload
     def transaction(
@@ -236,7 +246,7 @@ class Context:
         made = step if type(step) is Step else host.as_step(step)
         host.check_transaction(made)
         path = self._execution.current_branch().allocate(made.name)
-        return TransactionCall(self._execution, path, made, args, kwargs)
+        return self._made(TransactionCall(self._execution, path, made, args, kwargs))
 
     def _act(
         self,
@@ -247,7 +257,7 @@ class Context:
     ) -> Durable[Any]:
         """A step of a play, which says what the ledger is told of it."""
         path = self._execution.current_branch().allocate(step.name)
-        return ActCall(self._execution, path, step, args, kind, tells)
+        return self._made(ActCall(self._execution, path, step, args, kind, tells))
 
     # --- waiting ---
 
@@ -262,7 +272,7 @@ class Context:
 
     def _sleep(self, until: Timer, name: str = "sleep") -> Durable[None]:
         path = self._execution.current_branch().allocate(name)
-        return WaitCall(self._execution, path, name, until.clauses(), kind="sleep")
+        return self._made(WaitCall(self._execution, path, name, until.clauses(), kind="sleep"))
 
     def wait(
         self, what: Waitable[T], *, timeout: Duration | None = None, name: str | None = None
@@ -288,7 +298,7 @@ class Context:
         clauses = self._asked_at(path, clauses)
         call: WaitCall[T] = WaitCall(self._execution, path, name, clauses, timeout_ix=timeout_ix)
         call.announced = any(one.signal is not None and one.signal.announce for one in clauses)
-        return call
+        return self._made(call)
 
     def first(self, **named: Waitable[Any]) -> Durable[Won[Any]]:
         """Wait for the first of named conditions: `won.name` says which, `won.value` what it brought."""
@@ -311,7 +321,7 @@ class Context:
             self._execution, path, "first", clauses, names=tuple(names)
         )
         call.announced = any(one.signal is not None and one.signal.announce for one in clauses)
-        return call
+        return self._made(call)
 
     def _note(self, clauses: tuple[Clause, ...]) -> None:
         """Let the catalogue know which signals, topics and queues this workflow waits for; check filters."""
@@ -364,8 +374,17 @@ class Context:
     ) -> tuple[T1, T2, T3, T4]: ...
     @overload
     async def gather(self, *branches: Awaitable[T]) -> tuple[T, ...]: ...
-    async def gather(self, *branches: Awaitable[Any]) -> tuple[Any, ...]:
+    def gather(self, *branches: Awaitable[Any]) -> Coroutine[Any, Any, tuple[Any, ...]]:
         """Run branches side by side and give all results; the first error cancels the others."""
+        return self._gathered(self._made(Unbegun(self._execution, "gather", "gather")), branches)
+
+    async def _gathered(
+        self, begun: Unbegun, branches: tuple[Awaitable[Any], ...]
+    ) -> tuple[Any, ...]:
+        self._execution.taken(begun)
+        for one in branches:
+            if isinstance(one, Durable):
+                self._execution.taken(one)
         try:
             makers = [_branch(one) for one in branches]
             return tuple(await self._gather("gather", makers, len(makers)))
@@ -384,14 +403,21 @@ class Context:
         *,
         concurrency: int | None = None,
     ) -> list[R]: ...
-    async def map(
+    def map(
         self,
         function: Any,
         items: Iterable[Any],
         *,
         concurrency: int | None = None,
-    ) -> list[Any]:
+    ) -> Coroutine[Any, Any, list[Any]]:
         """One branch for each item, at most `concurrency` at a time; results in the items' order."""
+        begun = self._made(Unbegun(self._execution, "map", "map"))
+        return self._mapped(begun, function, items, concurrency)
+
+    async def _mapped(
+        self, begun: Unbegun, function: Any, items: Iterable[Any], concurrency: int | None
+    ) -> list[Any]:
+        self._execution.taken(begun)
         listed = list(items)
         if concurrency is not None and not is_whole(concurrency, 1):
             raise BadValue("concurrency", concurrency, "must be a whole number, at least 1")
@@ -466,7 +492,7 @@ class Context:
         # Not fresh: the id is the same on every replay.
         op = replace(made, fresh=False, parent_run_id=execution.run_id, parent_path=path)
         read = read_child(workflow.codec)
-        return SendCall(execution, path, name or workflow.name, "start", op, read=read)
+        return self._made(SendCall(execution, path, name or workflow.name, "start", op, read=read))
 
     def call(
         self,
@@ -552,7 +578,9 @@ class Context:
         """Send a signal to a run, once; a refusal is recorded and raised again on replay."""
         own_path = self._execution.current_branch().allocate(f"signal.{_name_of('signal', signal)}")
         op = new_signal(self._id_at(own_path), run_id, signal, payload, key, path, buffer)
-        return SendCall(self._execution, own_path, op.name, "signal", op, read=read_answer)
+        return self._made(
+            SendCall(self._execution, own_path, op.name, "signal", op, read=read_answer)
+        )
 
     # --- facts and items ---
 
@@ -626,7 +654,9 @@ class Context:
             )
             for nth, fact in enumerate(facts)
         ]
-        return SendCall(execution, path, name, "emit", Emit(events=tuple(made)), read=read)
+        return self._made(
+            SendCall(execution, path, name, "emit", Emit(events=tuple(made)), read=read)
+        )
 
     @overload
     def put(
@@ -641,7 +671,7 @@ class Context:
         execution = self._execution
         path = execution.current_branch().allocate(f"put.{_name_of('queue', queue)}")
         op = new_item(execution.host.registry, queue, payload, key, self._id_at(path))
-        return SendCall(execution, path, op.queue, "put", op, read=read_answer)
+        return self._made(SendCall(execution, path, op.queue, "put", op, read=read_answer))
 
     def set(self, key: str, value: Any) -> Durable[None]:
         """Publish a value that outsiders read with `run.get(key)`."""
@@ -651,7 +681,9 @@ class Context:
         except Unencodable as error:
             raise InvalidPayload(f"ctx.set({key!r})", [str(error)]) from error
         path = self._execution.current_branch().allocate(f"set.{name}")
-        return SendCall(self._execution, path, name, "set", None, value=text, read=read_nothing)
+        return self._made(
+            SendCall(self._execution, path, name, "set", None, value=text, read=read_nothing)
+        )
 
     # --- to those who read along, and who ask ---
 
@@ -663,8 +695,8 @@ class Context:
         name = check_name("stream", stream)
         text = encoded_item(f"ctx.publish({stream!r})", item)
         path = self._execution.current_branch().allocate(f"publish.{name}")
-        return SendCall(
-            self._execution, path, name, "publish", None, value=text, read=read_position
+        return self._made(
+            SendCall(self._execution, path, name, "publish", None, value=text, read=read_position)
         )
 
     def reply(self, value: Any = None) -> Durable[None]:
@@ -681,7 +713,9 @@ class Context:
         reply = Reply(branch.received or "", Raw(text.encode()))
         path = branch.allocate("reply")
         item = json.encode(reply).decode()
-        return SendCall(execution, path, REPLIES, "publish", None, value=item, read=read_nothing)
+        return self._made(
+            SendCall(execution, path, REPLIES, "publish", None, value=item, read=read_nothing)
+        )
 
     def continue_as(self, workflow: Workflow[Any, *Ts], *args: *Ts) -> Durable[NoReturn]:
         """End this generation and go on as the next, with fresh history, in one commit."""
@@ -696,7 +730,7 @@ class Context:
             version=found.version,
             input=encoded_input(found, args)[0],
         )
-        return ContinueCall(execution, op)
+        return self._made(ContinueCall(execution, op))
 
 
 def _branch(one: Awaitable[Any]) -> Callable[[], Coroutine[Any, Any, Any]]:

@@ -6,6 +6,7 @@ reach, is never taken up again: others may have the runs by now. The worker lets
 another one, under a new id.
 """
 
+import threading
 from collections.abc import Callable
 
 from perdure.coordinator.coordinator import Coordinator
@@ -86,6 +87,13 @@ class Lease:
             await self._say_goodbye(self._lost_ids[0])
             del self._lost_ids[0]
         await self.take()
+
+    def outlast(self, until: threading.Event) -> None:
+        """Give life signs beyond the close, until then or the end of the process: what this worker has is not to be
+        taken before. What tells of it is the store's own."""
+        self._store.outlive(until)
+        self._store.on_lost_lease = self.held_as = None
+        self._store.worker_id = None
 
     async def leave(self) -> None:
         """Say that this worker is no more."""

@@ -10,8 +10,8 @@ import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from perdure.errors import PerdureError, Permanent, RetryAfter
@@ -32,6 +32,11 @@ T = TypeVar("T")
 # Runs begun and bodies ended at once before the loop gets a turn: a batch's worth. The loop's turn has its price:
 # the writer thread is made to wait for the interpreter anew, and a small batch goes before its time.
 _turns_per_breath = 2000
+
+# Cancelled bodies may clean up for so long.
+_cleanup_s = 5.0
+# How often it is said that a close waits.
+_again_s = 60.0
 
 log = logging.getLogger("perdure.runtime")
 
@@ -157,7 +162,11 @@ class Bodies:
         self._context = contextvars.copy_context()
         self._queue: deque[StepCall[Any]] = deque()
         self._runners: set[asyncio.Task[None]] = set()
+        self._suspended: set[StepCall[Any]] = set()  # whose bodies have begun and not ended
+        # Of plain functions, which nobody can stop: a thread may go on after its attempt has timed out.
+        self._threads: dict[Future[Any], StepCall[Any]] = {}
         self._closing = False
+        self._on_end: Callable[[], None] = lambda: None  # while closing
         self._free = 0  # runners that will look at the queue again without anybody's doing
 
     def run(self, call: StepCall[Any]) -> None:
@@ -182,19 +191,77 @@ class Bodies:
         if not self._free:
             self._add_runner()
 
-    async def drain(self, grace_s: float) -> None:
-        """Begin no more bodies, let those in flight end within the grace, cancel the rest."""
-        self._closing = True
+    # --- the end ---
+
+    def begin_no_more(self, on_end: Callable[[], None]) -> None:
+        """What has not begun never does here: it is the next worker's. `on_end` hears of each body that ends yet."""
+        self._closing, self._on_end = True, on_end
         while self._births:
             self._give_birth(*self._births.popleft())  # to be handed back with all others
         self._queue.clear()
+        for thread in list(self._threads):
+            thread.cancel()  # it stood in line for one
+
+    @property
+    def in_flight(self) -> list[StepCall[Any]]:
+        """The calls whose bodies run now and are wanted, or have outlived their attempt. Asked in any thread."""
+        begun = [call for call in list(self._suspended) if not call.cancelled]
+        return list(dict.fromkeys((*begun, *self.in_threads)))
+
+    @property
+    def in_threads(self) -> list[StepCall[Any]]:
+        """Those of them that nobody can stop."""
+        return [call for call in list(self._threads.values()) if not call.cancelled]
+
+    async def drain(self, grace_s: float) -> None:
+        """Let bodies in flight end: what can be cancelled within the grace, then it is; threads take their time."""
         if self._runners:
             await asyncio.wait(self._runners, timeout=grace_s)
-        for runner in list(self._runners):
-            runner.cancel()
-        if self._runners:
-            await asyncio.wait(self._runners, timeout=grace_s)
+        await self._cancel(self._runners - {call.task for call in self.in_threads})
+        while threads := [one for one, call in self._threads.items() if not call.cancelled]:
+            await asyncio.wait([asyncio.wrap_future(one) for one in threads], timeout=_again_s)
+            if left := self.in_threads:
+                log.warning(
+                    "closing still waits for threads, which nobody can stop: %s", named(left)
+                )
+        if self._runners:  # they store what the bodies have published
+            await asyncio.wait(self._runners, timeout=_cleanup_s)
+        await self.cut_off()
+
+    async def cut_off(self) -> None:
+        """Wait for nobody any more, but for what cancelled bodies clean up."""
+        await self._cancel(self._runners)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _cancel(self, runners: set[asyncio.Task[None]]) -> None:
+        cancelled, threads = list(runners), self.in_threads
+        cut = [one for one in self.in_flight if one.task in runners and one not in threads]
+        if cut:
+            log.warning("closing cuts off steps, which begin anew elsewhere: %s", named(cut))
+        for runner in cancelled:
+            runner.cancel()
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=_cleanup_s)
+
+    def until_over(self) -> threading.Event:
+        """Set when all that is in flight now has ended, in whichever thread that happens."""
+        over, lock = threading.Event(), threading.Lock()
+        ends: list[Any] = [one for one, call in self._threads.items() if not call.cancelled]
+        ends += [call.task for call in self._suspended if call.task is not None]
+        left = len(ends)
+        if not left:
+            over.set()
+
+        def count(end: Any) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+            if not left:
+                over.set()
+
+        for end in ends:
+            end.add_done_callback(count)
+        return over
 
     # --- runners ---
 
@@ -287,6 +354,7 @@ class Bodies:
     ) -> None:
         """This runner is taken now. Two for one: a thousand bodies that suspend start in ten rounds."""
         self._free -= 1
+        self._suspended.add(call)
         for _ in range(min(2, len(self._queue) + len(self._births))):
             self._add_runner()
         result: Any = None
@@ -305,6 +373,9 @@ class Bodies:
             await self._until_stored(call, current.outgoing)
         finally:
             self._free += 1
+            self._suspended.discard(call)
+            if self._closing:
+                self._on_end()  # who hears it looks later: what follows here does not wait
         self._ended(call, current, started_at, result, error)
 
     def _is_closing_on(self, call: StepCall[Any]) -> bool:
@@ -387,7 +458,14 @@ class Bodies:
             own.call, own.beat = call, current.beat
             own.outgoing = current.outgoing = Outgoing(call)
             context.run(current_step.set, own)
-            return await loop.run_in_executor(self._pool, lambda: context.run(_called, step, call))
+            thread = self._pool.submit(context.run, _called, step, call)
+            self._threads[thread] = call
+            thread.add_done_callback(self._forget)
+            return await asyncio.wrap_future(thread)
+
+    def _forget(self, thread: Future[Any]) -> None:
+        """Called in the thread, whoever still waits for it."""
+        self._threads.pop(thread, None)
 
     def failed(self, call: StepCall[Any], error: BaseException, started_at: int) -> StepDone:
         """What an attempt that raised becomes: one to be tried again, or the step's failure."""
@@ -420,6 +498,16 @@ async def _came_to(result: Any, error: BaseException | None) -> Any:
     if error is not None:
         raise error
     return result
+
+
+_named_max = 5
+
+
+def named(calls: Collection[StepCall[Any]]) -> str:
+    """Steps, for a line of the log."""
+    shown = [f"{one.name} (run {one.owner.run_id}, {one.path})" for one in [*calls][:_named_max]]
+    more = len(calls) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _extender(

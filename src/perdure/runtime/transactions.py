@@ -7,6 +7,7 @@ is withdrawn, and either that comes in time or its record counts.
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,8 +19,15 @@ from perdure.observing.spans import Spans
 from perdure.observing.speaking import current_step
 from perdure.runtime.calls import TransactionCall
 from perdure.runtime.failures import step_error
-from perdure.runtime.steps import Current
+from perdure.runtime.steps import Current, named
 from perdure.store.transaction import BodyFailed, Withdrawn
+
+log = logging.getLogger("perdure.runtime")
+
+# Withdrawn bodies may clean up for so long.
+_cleanup_s = 5.0
+# How often it is said that a close waits.
+_again_s = 60.0
 
 # From a call, what its body raised, and when it began, to the failed attempt.
 Failed = Callable[[TransactionCall[Any], BaseException, int], StepDone]
@@ -47,6 +55,7 @@ class Transactions:
         self._under_way: set[TransactionCall[Any]] = set()
         self._ended = asyncio.Event()
         self._closing = False
+        self._on_closed_end: Callable[[], None] = lambda: None  # while closing
 
     def run(self, call: TransactionCall[Any]) -> None:
         """Start the body of a call; its owner is told in the loop what came of it."""
@@ -69,17 +78,43 @@ class Transactions:
             body, lambda result: self._record(attempt, result), self._on_end, attempt
         )
 
-    async def drain(self, grace_s: float) -> None:
-        """Begin no more, let those under way end within the grace, withdraw the rest."""
-        self._closing = True
-        await self._until_none(grace_s)
-        for call in self._under_way:
-            call.cancel_body()
-        await self._until_none(grace_s)
+    def begin_no_more(self, on_end: Callable[[], None]) -> None:
+        """What has not begun never does here: it is the next worker's. `on_end` hears of each body that ends yet."""
+        self._closing, self._on_closed_end = True, on_end
 
-    async def _until_none(self, grace_s: float) -> None:
+    @property
+    def in_flight(self) -> list[TransactionCall[Any]]:
+        return [one for one in list(self._under_way) if not one.cancelled]
+
+    async def drain(self, grace_s: float) -> None:
+        """Let those under way end: within the grace those that can be stopped, then they are withdrawn.
+
+        A plain function cannot be: it has the store's one writer, so nothing could be handed back meanwhile.
+        """
+        await self._until_none(grace_s)
+        await self._withdraw([one for one in self.in_flight if one.step.is_async])
+        while self.in_flight:
+            await self._until_none(_again_s)
+            if self.in_flight:
+                log.warning("closing still waits for transactions: %s", named(self.in_flight))
+
+    async def cut_off(self) -> None:
+        """Withdraw all; wait for nobody any more, but for what they clean up."""
+        await self._withdraw(self.in_flight)
+
+    async def _withdraw(self, calls: list[TransactionCall[Any]]) -> None:
+        if calls:
+            log.warning(
+                "closing withdraws transactions, which begin anew elsewhere: %s", named(calls)
+            )
+        for call in calls:
+            call.cancel_body()
+        if calls:
+            await self._until_none(_cleanup_s)
+
+    async def _until_none(self, bound_s: float) -> None:
         try:
-            async with asyncio.timeout(grace_s):
+            async with asyncio.timeout(bound_s):
                 while self._under_way:
                     self._ended.clear()
                     await self._ended.wait()
@@ -122,6 +157,8 @@ class Transactions:
             case _:
                 self._end_span(attempt, op.steps[0] if isinstance(outcome, Advanced) else None)
                 call.owner.on_transaction(call, op, outcome)
+        if self._closing:
+            self._on_closed_end()
 
     def _fail(self, attempt: _Attempt, error: BaseException) -> None:
         call = attempt.call

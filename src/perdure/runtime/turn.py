@@ -14,6 +14,7 @@ Never awaits, never blocks; the worker (the `host`) posts ops, runs step bodies 
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -47,9 +48,12 @@ from perdure.runtime.calls import (
 )
 from perdure.runtime.context import Context
 from perdure.runtime.failures import run_failure
+from perdure.runtime.forgotten import not_awaited
 from perdure.runtime.recorded import Recorded
 
 T = TypeVar("T")
+
+log = logging.getLogger("perdure.runtime")
 
 # Before a run is tried again whose op the store could not take (disk full, file gone).
 _pause_s = 1.0
@@ -313,6 +317,8 @@ class Execution(Recorded):
             ends = self._failure is not None or self._outcome is not None
             if not (ends or self.cancel_requested or self._continue is not None):
                 return  # steps are in flight and nothing new has come up
+        if self._newest is not None or self._unawaited is not None:
+            self._notice_forgotten()
         if self._failure is not None:
             self._finish_with(self._turn_op(ops.Park, reason=limits.storable(str(self._failure))))
         elif self._pausing and (self._outcome is not None or self._continue is not None):
@@ -334,6 +340,21 @@ class Execution(Recorded):
             self._wind_down()
         else:
             self._act()
+
+    def _notice_forgotten(self) -> None:
+        """An end that leaves calls behind which were made and not awaited is none: the code has forgotten them."""
+        if self._failure is not None:
+            return
+        # Of several branches one may go on to the next generation while others hold calls that they come to later.
+        goes_on = self._continue is not None and not self._standing
+        if self._outcome is None and not goes_on:
+            return
+        error = not_awaited(self.unawaited)
+        about = {"run_id": self.run_id, "workflow": self.workflow.name}
+        log.error("run %r of workflow %r: %s", *about.values(), error, extra=about)
+        if self._outcome is None or self._outcome[1] is None:
+            self._outcome = (None, error)  # else it ends with its own error, which says more
+        self._newest = self._unawaited = None
 
     def _finish_with(self, op: ops.TurnOp) -> None:
         self.finishing = True

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from perdure.alarm import Alarm
@@ -26,12 +27,13 @@ from perdure.model.records import RunRecord, ScheduleRecord, StepRecord
 from perdure.observing.observation import Observation
 from perdure.registry import Registry, Step, Workflow
 from perdure.runtime.called import Called
+from perdure.runtime.calls import StepCall
 from perdure.runtime.lease import Lease
 from perdure.runtime.lines import Lines
 from perdure.runtime.outbox import Outbox
 from perdure.runtime.recovery import Recovery
 from perdure.runtime.schedules import Schedules
-from perdure.runtime.steps import Bodies
+from perdure.runtime.steps import Bodies, named
 from perdure.runtime.timers import Timers
 from perdure.runtime.transactions import Transactions
 from perdure.runtime.turn import Execution
@@ -67,6 +69,7 @@ class Worker(Service):
         threads: int = limits.step_threads_default,
         poll_s: float = 1.0,
         lease_s: float = limits.lease_us_default / 1_000_000,
+        grace_s: float = limits.grace_us_default / 1_000_000,
         check_filter: Callable[[str], None] = lambda text: None,
         schedules: Sequence[ScheduleRecord] = (),
         declared_pools: Sequence[tuple[str, str | None]] = (),
@@ -87,6 +90,9 @@ class Worker(Service):
         self._ids = ids
         self._deps = tuple(deps)
         self._resident = resident
+        self._grace_s = grace_s
+        self.is_draining = False  # being stopped: no run is claimed and no body begins any more
+        self._changed = asyncio.Event()  # while it is: a body has ended, or a run has come
         self._concurrency = concurrency
         self._pools = None if pools is None else tuple(sorted(pools))
         self._executions: dict[str, Execution] = {}
@@ -140,27 +146,70 @@ class Worker(Service):
         await self.recovery.look(thorough=False)
         self.recovery.start()
 
-    async def stop(self, grace_s: float = 5.0) -> None:
+    async def stop(self, grace_s: float | None = None) -> None:
         """Stop claiming, let step bodies end, hand runs back, leave. The coordinator is still open.
 
-        Cancelled, it gives the bodies no more time and does the rest all the same.
+        Bodies that can be cancelled are so after the grace; a thread cannot, and is waited for: its run must not go on
+        elsewhere meanwhile, and the process could not end before it either. Cancelled, it waits for nothing more and
+        does the rest all the same, but for runs whose bodies go on nevertheless: they stay this process's until those
+        have ended.
         """
-        if self.stopping:
+        if self.is_draining:
             return
-        rest: asyncio.Task[None] | None = None
+        self.is_draining = True
         try:
-            await self._stop_work(grace_s)
+            await self._drain(self._grace_s if grace_s is None else grace_s)
+            await self._stop_work()
         except asyncio.CancelledError:
-            # Shielded: cancelled once more, it still ends what it left running.
-            rest = asyncio.ensure_future(self._stop_work(0))
-            await asyncio.shield(rest)
+            await self._cut_off()
             raise
         finally:
             await self._leave()
-            if rest is not None:
-                await asyncio.wait((rest,))
 
-    async def _stop_work(self, grace_s: float) -> None:
+    @property
+    def in_flight(self) -> list[StepCall[Any]]:
+        """The steps whose bodies run now."""
+        return [*self._bodies.in_flight, *self._transactions.in_flight]
+
+    async def _drain(self, grace_s: float) -> None:
+        """Until no body is in flight. Whatever else concerns their runs goes on: news, requests, the life sign."""
+        self._bodies.begin_no_more(self._changed.set)
+        self._transactions.begin_no_more(self._changed.set)
+        drains = asyncio.create_task(self._until_drained(grace_s))
+        if waited := self.in_flight:
+            log.info("closing waits for steps (grace: %g s): %s", grace_s, named(waited))
+        try:
+            while not drains.done() and self.in_flight:
+                await self._hand_back_idle()
+                await self._until_changed(drains)
+            await drains
+        finally:
+            drains.cancel()
+
+    async def _until_drained(self, grace_s: float) -> None:
+        await asyncio.gather(self._bodies.drain(grace_s), self._transactions.drain(grace_s))
+
+    async def _until_changed(self, drains: asyncio.Task[None]) -> None:
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait((drains, changed), return_when=asyncio.FIRST_COMPLETED)
+            self._changed.clear()
+        finally:
+            changed.cancel()
+
+    async def _hand_back_idle(self) -> None:
+        """Runs that no body of ours works for are of more use elsewhere: no step of theirs would begin here."""
+        busy = {one.owner.run_id for one in self.in_flight}
+        idle = [one for one in list(self._executions.values()) if one.run_id not in busy]
+        for execution in idle:
+            execution.evict()  # acks lead nowhere from here on
+            self._forget(execution)
+        for execution in idle:
+            await execution.quiet()
+        if idle:
+            await self._coordinator.submit_many([_release_of(one) for one in idle])
+
+    async def _stop_work(self) -> None:
         await super().stop()
         await self.recovery.stop()
         await self._called.stop()
@@ -171,7 +220,16 @@ class Worker(Service):
         self._claim_alarm.clear()
         if self._claim_soon is not None:
             self._claim_soon.cancel()
-        await asyncio.gather(self._bodies.drain(grace_s), self._transactions.drain(grace_s))
+
+    async def _cut_off(self) -> None:
+        """To its end, though we are cancelled once more: what goes on nevertheless decides which runs are kept."""
+        ending = asyncio.gather(
+            self._stop_work(), self._bodies.cut_off(), self._transactions.cut_off()
+        )
+        while not ending.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((ending,))
+        ending.result()
 
     async def _leave(self) -> None:
         try:
@@ -184,7 +242,9 @@ class Worker(Service):
             await self._hand_back()
 
     async def _hand_back(self) -> None:
-        releases = [_release_of(one) for one in self._executions.values()]
+        left = self._bodies.in_flight
+        kept = {one.owner.run_id for one in left}
+        releases = [_release_of(one) for one in self._executions.values() if one.run_id not in kept]
         for execution in list(self._executions.values()):
             execution.evict()
         self._executions.clear()
@@ -193,7 +253,15 @@ class Worker(Service):
             if releases:
                 await self._coordinator.submit_many(releases)
         finally:
-            await self._lease.leave()
+            if left:
+                log.warning(
+                    "closed while steps still run: %s. Their results are lost, and their runs stay with this process "
+                    "until they have ended",
+                    named(left),
+                )
+                self._lease.outlast(self._bodies.until_over())
+            else:
+                await self._lease.leave()
 
     # --- when others take us for dead ---
 
@@ -322,7 +390,7 @@ class Worker(Service):
         """Whether a run may be born claimed by this worker; if so its place is kept until it begins."""
         if self._pools is not None and pool not in self._pools:
             return False
-        if self.stopping or not self._lease.is_held or self._active() >= self._concurrency:
+        if self.is_draining or not self._lease.is_held or self._active() >= self._concurrency:
             return False
         self._reserved += 1
         return True
@@ -358,9 +426,10 @@ class Worker(Service):
     def _claim_op(self) -> ops.ClaimRuns:
         """For as many runs as there is room for, but for those that a claim under way may bring.
 
-        For none without a lease: they would be taken from one who is not among the living.
+        For none without a lease: they would be taken from one who is not among the living. Nor while we are stopped.
         """
-        room = self._concurrency - self._active() - self._asked_for if self._lease.is_held else 0
+        claims = self._lease.is_held and not self.is_draining
+        room = self._concurrency - self._active() - self._asked_for if claims else 0
         return ops.ClaimRuns(
             worker_id=self.worker_id,
             fence=self._ids.fence(),
@@ -426,7 +495,7 @@ class Worker(Service):
         run_id = run.run_id
         self._reserved -= 1
         self._coming.discard(run_id)
-        if self.stopping or run.owner != self.worker_id:
+        if self.is_draining or run.owner != self.worker_id:
             # Its code has not begun and does not begin now: what it sends would keep the close waiting. Nor does it
             # for a worker that we are no longer.
             self.post(_release_of(run), _ignore)
@@ -463,6 +532,8 @@ class Worker(Service):
             self.on_lost(stale)
         execution = Execution(self, run, workflow, steps)
         self._executions[run.run_id] = execution
+        if self.is_draining:
+            self._changed.set()
         try:
             execution.begin(carried, args)
             execution.acknowledge(run)

@@ -5,6 +5,7 @@ too. Each op is atomic; a batch may be, and nothing relies on it. Reads never bl
 was acknowledged to this process, and page by cursor.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -281,6 +282,13 @@ class Store(ABC):
 
     def stop_beating(self) -> None:  # noqa: B027 (likewise)
         """End it, if it was begun; `on_lost_lease` is not called any more. Does not block."""
+
+    def outlive(self, until: threading.Event) -> None:  # noqa: B027 (nothing, where rows end with the process)
+        """Let the life sign of this process's worker go on beyond `close`, until the event is set or the process ends.
+
+        Called right before `close`, with threads still at work for runs of that worker: nobody is to take them before.
+        Does not block. Where a life sign needs the store to be open, the lease runs out in its time.
+        """
 
     def clock(self, given: Clock) -> Clock:
         """The clock by which this store judges deadlines, once it is open: all that waits for them goes by it."""

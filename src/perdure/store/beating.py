@@ -51,6 +51,10 @@ class Beating:
         """No more beats but one that may be under way, and no more news of them. Does not block."""
         self._stopped.set()
 
+    def stop_after(self, event: threading.Event) -> None:
+        """Go on until the event is set, whoever else may be gone by then. Does not block."""
+        after(event, self.stop)
+
     def _run(self) -> None:
         try:
             while not self._stopped.wait(self._every_s):
@@ -80,3 +84,13 @@ class Beating:
     def _heard(self) -> None:
         if not self._stopped.is_set():
             self._on_lost()
+
+
+def after(event: threading.Event, act: Callable[[], None]) -> None:
+    """Act once the event is set, in a thread that does not keep the process alive. Does not block."""
+
+    def wait() -> None:
+        event.wait()
+        act()
+
+    threading.Thread(target=wait, name="perdure-after", daemon=True).start()

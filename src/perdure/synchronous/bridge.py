@@ -14,7 +14,7 @@ import functools
 import inspect
 import logging
 import threading
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 # How often one who waits looks whether the loop is still there.
 _look_every_s = 1.0
-# Step bodies have five seconds to end, and five to be cancelled; then the process may go.
+# At the exit, for what is not known to wait for the bodies of steps: then the process may go.
 _exit_s = 15.0
 
 
@@ -142,9 +142,15 @@ def _gone() -> NotRunning:
 class Background:
     """An event loop in a thread of its own, in which something is open."""
 
-    def __init__(self, thing: AbstractAsyncContextManager[Any], name: str) -> None:
+    def __init__(
+        self,
+        thing: AbstractAsyncContextManager[Any],
+        name: str,
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.loop = asyncio.new_event_loop()
         self._thing = thing
+        self._is_busy = is_busy  # whether its closing waits for something that has a bound of its own, or a good reason
         self._forks = Forks.count
         self._opened: Future[None] = Future()
         self._over = asyncio.Event()
@@ -206,7 +212,9 @@ class Background:
 
     def _join(self, within_s: float | None) -> None:
         # Not by joining the thread: until Python 3.13 a join that is interrupted takes it for dead from then on.
-        if self._ended.wait(within_s):
+        while not (ended := self._ended.wait(within_s)) and self._is_busy():
+            pass
+        if ended:
             if self._thread.ident is not None:
                 self._thread.join()
             _backgrounds.discard(self)

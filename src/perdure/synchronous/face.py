@@ -191,13 +191,18 @@ class Opener(Face):
                 raise NotRunning(f"{self._said} is open already: it is opened once at a time")
             if before is not None and not before.is_ours:
                 Forks.inherited.append(before)
-            background = self._background = Background(self._real, self._said)
+            background = self._background = Background(
+                self._real, self._said, self._waits_for_steps
+            )
         try:
             background.open()
         except BaseException:
             self._background = None
             raise
         return self
+
+    def _waits_for_steps(self) -> bool:
+        return False
 
     def close(self) -> None:
         """Close what `open` has opened, in order: steps that are under way may end first. Idempotent."""

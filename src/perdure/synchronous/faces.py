@@ -57,6 +57,9 @@ class SyncApp(Opener):
     def __init__(self, real: "App") -> None:
         super().__init__(real, real._life.loop)
 
+    def _waits_for_steps(self) -> bool:
+        return self._real._life.waits_for_steps
+
     def schema_version(self) -> Any:
         """Which schema is stored, and whether to open the store would bring it up. The app need not be open."""
         try:

@@ -41,7 +41,7 @@ class Crowd(World):
         **options: Any,
     ) -> None:
         # Time that a test moves must not make all of them look dead.
-        options = {"lease": _lease, **options}
+        options = {"lease": _lease, "grace": "5s", **options}
         super().__init__(app, url, clock=clock, seed=seed, **options)
         for number in range(1, workers):
             # Of one seed they would all make the same ids.

@@ -1,8 +1,8 @@
 """`perdure worker`, `serve`, `dev`: processes that stay until they are told to go.
 
-SIGTERM and Ctrl-C end them in order, with exit code 0: step bodies end, runs are handed back, streams are closed. A
-second one ends them at once. `dev` starts a process of its own that does the work, and starts it anew whenever a file
-changes.
+SIGTERM and Ctrl-C end them in order, with exit code 0: step bodies end (what can be cancelled has the grace for that),
+runs are handed back, streams are closed. A second one ends them at once. `dev` starts a process of its own that does
+the work, and starts it anew whenever a file changes.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import exits
+from perdure.cli import exits, values
 from perdure.cli.calling import Scene, command, tell_error
 from perdure.cli.exits import NoApp
 from perdure.cli.places import Place, local_app, resolved
@@ -31,6 +31,15 @@ Level = Annotated[
 LogJson = Annotated[
     bool, typer.Option("--log-json", help="A line of JSON for each line of the log")
 ]
+Grace = Annotated[
+    str | None,
+    typer.Option(
+        "--grace",
+        metavar="SPAN",
+        help="How long steps in flight may take to end when it is to stop; else App(grace=)",
+        parser=values.span,
+    ),
+]
 Host = Annotated[str, typer.Option("--host", help="Beyond this machine only with PERDURE_TOKENS")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes one that is free")]
 
@@ -42,11 +51,15 @@ def add(program: typer.Typer) -> None:
 
 
 async def worker(
-    scene: Scene, target: Target = None, log_level: Level = "info", log_json: LogJson = False
+    scene: Scene,
+    target: Target = None,
+    grace: Grace = None,
+    log_level: Level = "info",
+    log_json: LogJson = False,
 ) -> None:
     """Execute runs until SIGTERM or Ctrl-C; steps in flight end, runs are handed back."""
     set_up_logging(log_level, as_json=log_json)
-    app = local_app(_with_app(scene, target), worker=True)
+    app = local_app(_with_app(scene, target), worker=True, grace=grace)
     made = await _store_of(app)
     with Stop.on_signals() as stop:
         async with app:
@@ -65,6 +78,7 @@ async def serve(
     host: Host = "127.0.0.1",
     port: Port = 8321,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the API")] = False,
+    grace: Grace = None,
     log_level: Level = "info",
     log_json: LogJson = False,
 ) -> int:
@@ -72,7 +86,7 @@ async def serve(
     set_up_logging(log_level, as_json=log_json)
     place = _place(scene, target)
     try:
-        app = local_app(place, worker=place.app is not None and not no_worker)
+        app = local_app(place, worker=place.app is not None and not no_worker, grace=grace)
     except NoApp as missing:
         if not is_held():
             raise
@@ -156,6 +170,15 @@ async def dev(
     no_reload: Annotated[
         bool, typer.Option("--no-reload", help="Do not start anew on changes")
     ] = False,
+    grace: Annotated[
+        str,
+        typer.Option(
+            "--grace",
+            metavar="SPAN",
+            help="How long steps in flight may take to end before it starts anew",
+            parser=values.span,
+        ),
+    ] = "2s",
     log_level: Level = "info",
     log_json: LogJson = False,
 ) -> int:
@@ -168,15 +191,16 @@ async def dev(
         no_reload = True
     if no_reload:
         set_up_logging(log_level, as_json=log_json)
-        await _serve(scene, local_app(place, worker=True), host, port, log_json)
+        await _serve(scene, local_app(place, worker=True, grace=grace), host, port, log_json)
         return exits.OK
     from perdure.cli.reloading import Reloader
 
     options = [*_options(scene), "--host", host, "--port", str(port), "--log-level", log_level]
+    options += ["--grace", grace]
     named = target or scene.said.app
     line = [sys.executable, "-m", "perdure.cli", "serve", *([named] if named else []), *options]
     with Stop.on_signals() as stop:
-        reloader = Reloader([*line, "--log-json"] if log_json else line, scene.out.note)
+        reloader = Reloader([*line, "--log-json"] if log_json else line, scene.out.note, grace)
         return await reloader.run(watch or [Path(".")], stop)
 
 

@@ -4,6 +4,7 @@ Nothing survives the process. Ops are applied in place, one after the other, by 
 validate before they write; an op that raises is a defect of ours and fails its batch.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from perdure.model.ids import Ids
 from perdure.model.ops import Op
 from perdure.model.records import OutboxRecord
 from perdure.store.base import Applied, BatchFailed
+from perdure.store.beating import after
 from perdure.store.handlers import HANDLERS
 from perdure.store.memory.reads import MemoryReads
 from perdure.store.memory.tables import MemoryTables
@@ -42,6 +44,11 @@ class MemoryStore(MemoryReads):
 
     async def close(self) -> None:
         """The rows stay for as long as the store object does, so a test can open an app on it again."""
+
+    def outlive(self, until: threading.Event) -> None:
+        worker_id = self.worker_id
+        if worker_id is not None:  # of rows that others share: then its lease says whether it lives
+            after(until, lambda: self.tables.held.discard(worker_id))
 
     async def apply(
         self, batch_id: str, ops: Sequence[Op[Any]], decided: Callable[[], None] | None = None

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import random
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -206,6 +207,11 @@ class PostgresStore(PostgresReads, Backend):
             on_end=pulse.close,
         )
         self._beating.start()
+
+    def outlive(self, until: threading.Event) -> None:
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.stop_after(until)
 
     def stop_beating(self) -> None:
         if self._beating is not None:

@@ -8,6 +8,7 @@ server's.
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -228,6 +229,11 @@ class RedisStore(RedisReads, Backend):
             on_end=pulse.close,
         )
         self._beating.start()
+
+    def outlive(self, until: threading.Event) -> None:
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.stop_after(until)
 
     def stop_beating(self) -> None:
         if self._beating is not None:

@@ -12,10 +12,12 @@ lease says, a worker of this process lives.
 """
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from perdure.store.beating import after
 from perdure.store.sqlite import beside
 
 try:
@@ -55,6 +57,11 @@ class SideLock:
             self._fd = -1
 
 
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
 def _opened(lock: str) -> int:
     try:
         return os.open(lock, os.O_RDWR | _flags | os.O_CREAT, 0o666)
@@ -70,6 +77,7 @@ class WorkerLocks:
         self._path = path
         self._directory = Path(f"{path}-workers")
         self._held: dict[str, int | None] = {}  # None where there is no flock
+        self.outlive: threading.Event | None = None  # what is held is held until then, by whomever
 
     def held(self) -> list[str]:
         """The workers of this process."""
@@ -132,6 +140,13 @@ class WorkerLocks:
             return []  # nobody has come yet
         ids = [unquote(one.removesuffix(".lock")) for one in files if one.endswith(".lock")]
         return [one for one in ids if one not in self._held and self._is_held(one) is False]
+
+    def part(self) -> None:
+        """The end of who holds these: what is to outlive that is let go of later, and then says that it is dead."""
+        if self.outlive is not None:
+            fds = [fd for fd in self._held.values() if fd is not None]
+            self._held.clear()
+            after(self.outlive, lambda: _close_all(fds))
 
     def close(self) -> None:
         """Remove what this process has made; under the side lock."""

@@ -9,6 +9,7 @@ import asyncio
 import functools
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -185,6 +186,10 @@ class SqliteStore(Store):
 
         self._beating = Beating(beat, lease_s=lease_s, every_s=every_s, on_lost=self._lost_lease)
         self._beating.start()
+
+    def outlive(self, until: threading.Event) -> None:
+        if self._writer is not None:
+            self._writer.workers.outlive = until
 
     def stop_beating(self) -> None:
         if self._beating is not None:

@@ -264,6 +264,7 @@ class Writer:
     def _leave(self, sql: Statements) -> None:
         """The last writes: workers that did not say goodbye, and the log."""
         try:
+            self.workers.part()
             self._say_goodbye(sql, self.workers.held())
             self._bury_the_dead(sql)
             self.workers.close()
