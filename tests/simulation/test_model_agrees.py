@@ -1620,6 +1620,8 @@ class Almanac:
 )
 # One event for several branches of a run, in the order they have waited.
 @example(seed=36879, home=None, posts=False, ticks=False)
+# A run that asks two things, and ends.
+@example(seed=2048, home=None, posts=False, ticks=False)
 def test_a_batch_is_its_ops_one_by_one(
     seed: int, home: str | None, posts: bool, ticks: bool
 ) -> None:

@@ -42,9 +42,11 @@ def may_ask(step: StepRecord) -> bool:
 def asked(
     tables: Tables, run: RunRecord, path: str | None = None
 ) -> Iterator[tuple[WatcherRecord, Asks]]:
-    """The approvals of a run that are not closed, those set aside too; of one wait, or of all."""
-    for one in tables.watchers(run.run_id):
-        if one.kind in ("approval", "asked") and path in (None, one.path):
+    """The approvals of a run that are not closed, those set aside too; of one wait, or of all. In the order of their
+    paths: facts about several stand on the ledger in one order, whatever the store's own."""
+    found = [one for one in tables.watchers(run.run_id) if one.kind in ("approval", "asked")]
+    for one in sorted(found, key=lambda watcher: (watcher.path, condition_ix(watcher))):
+        if path in (None, one.path):
             yield one, decode_asks(one.asks)
 
 
