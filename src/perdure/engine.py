@@ -414,6 +414,8 @@ async def _stop(engine: Engine) -> None:
         try:
             await stop()
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and engine.worker is not None:
+                engine.worker.hurry()
             if first is None:
                 first = error
             else:

@@ -153,8 +153,9 @@ async def test_a_close_that_is_cancelled_closes_all_the_same(
     awaiting = asyncio.ensure_future(run.result())
     await asyncio.sleep(0)
     coordinator, closings = w.coordinator, closings_of(w.store, monkeypatch)
+    monkeypatch.setattr(w.worker, "_grace_s", 3600)  # whether the cancel comes before it or within
     closing = asyncio.ensure_future(stage.__aexit__(None, None, None))
-    for _ in range(5):  # into the grace of the step
+    for _ in range(5):
         await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait({closing}, timeout=10)

