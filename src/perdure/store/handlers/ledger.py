@@ -89,7 +89,8 @@ def first_refusal(tables: Tables, events: tuple[ops.NewEvent, ...]) -> Refusal |
             told = _refused(tables.channel("topic", new.type), new)
         if told is None and new.key is not None:
             first = by_key.setdefault((new.type, new.key), new)
-            told = _other_key(tables, new, _digest(tables, first))
+            if first is not new:
+                told = _other_key(tables, new, _digest(tables, first))
         if told is None and not new.fresh:
             told = _other_id(tables, new, by_id.setdefault(new.event_id, new))
         if isinstance(told, Refusal):
